@@ -117,7 +117,7 @@ def make_ours(args: argparse.Namespace) -> Side:
         stats = device.memory_stats()
         return stats["peak_bytes_in_use"] if stats else peak_of_process()
 
-    return Side(step, lambda: float(state.sums["lm_loss"]), device.device_kind, device.platform, peak_bytes)
+    return Side(step, lambda: float(state.sums["mlm_loss"]), device.device_kind, device.platform, peak_bytes)
 
 
 def model_config(args: argparse.Namespace) -> Any:

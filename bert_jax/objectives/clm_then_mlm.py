@@ -63,14 +63,17 @@ class CausalThenMaskedLM(MaskedLM):
         return pretraining.BertForCausalThenMasked(model)
 
     def denominators(self, batch: Batch) -> Sums:
-        weight = self._stage(batch).denominators(batch)["lm_weight"]
-        return {**_beside_zeros(batch, {"lm_weight": weight}), **language_model.count_examples(batch)}
+        examples = language_model.count_examples(batch)
+        of_stage = self._stage(batch).denominators(batch)
+        return {**_beside_zeros(batch, {n: of_stage[n] for n in of_stage if n not in examples}), **examples}
 
     def numerators(self, outputs: pretraining.Logits, batch: Batch) -> Sums:
         return _beside_zeros(batch, self._stage(batch).numerators(outputs, batch))
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
-        masked, causal = (language_model.loss_of(kind, sums, totals, self.z_loss) for kind in ("mlm", "lm"))
+        masked, causal = (
+            language_model.token_loss(kind, sums, totals, self.z_loss) for kind in ("mlm", "lm")
+        )
         return masked + causal  # one of them is 0
 
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
@@ -79,7 +82,7 @@ class CausalThenMaskedLM(MaskedLM):
         means: dict[str, float] = {}
         loss = 0.0
         for kind, weight in weights.items():
-            of_kind = language_model.token_means(language_model.sums_of(kind, sums), kind, self.z_loss)
+            of_kind = language_model.token_means(kind, sums, self.z_loss)
             loss += of_kind["loss"] * (weight / sum(weights.values()))
             means |= of_kind
         return {**means, "loss": loss}
@@ -114,6 +117,6 @@ def _is_masked(batch: Batch) -> bool:
 
 def _beside_zeros(batch: Batch, sums: Sums) -> Sums:
     """The sums of a batch's stage under that stage's names, and zeros under those of the other."""
-    masked = language_model.as_kind("mlm", sums)
-    own, other = (masked, sums) if _is_masked(batch) else (sums, masked)
-    return {**own, **{name: jnp.zeros_like(value) for name, value in other.items()}}
+    own, other = ("mlm", "lm") if _is_masked(batch) else ("lm", "mlm")
+    zeros = {f"{other}{name.removeprefix(own)}": jnp.zeros_like(value) for name, value in sums.items()}
+    return {**sums, **zeros}

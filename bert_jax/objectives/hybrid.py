@@ -62,19 +62,17 @@ class HybridLanguageModel(MaskedLM):
 
     def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
         targets, masked, causal = self._targets(batch)
-        of_masked = language_model.token_sums(outputs, targets, masked, self.z_loss)
-        of_causal = language_model.token_sums(outputs, targets, causal, self.z_loss)
-        return language_model.as_kind("mlm", of_masked) | of_causal
+        of_masked = language_model.token_sums("mlm", outputs, targets, masked, self.z_loss)
+        return of_masked | language_model.token_sums("lm", outputs, targets, causal, self.z_loss)
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
-        masked, causal = (language_model.loss_of(kind, sums, totals, self.z_loss) for kind in ("mlm", "lm"))
+        masked, causal = (
+            language_model.token_loss(kind, sums, totals, self.z_loss) for kind in ("mlm", "lm")
+        )
         return (1 - self.causal_fraction) * masked + self.causal_fraction * causal
 
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
-        masked, causal = (
-            language_model.token_means(language_model.sums_of(kind, sums), kind, self.z_loss)
-            for kind in ("mlm", "lm")
-        )
+        masked, causal = (language_model.token_means(kind, sums, self.z_loss) for kind in ("mlm", "lm"))
         loss = (1 - self.causal_fraction) * masked["loss"] + self.causal_fraction * causal["loss"]
         return {**masked, **causal, "loss": loss}
 

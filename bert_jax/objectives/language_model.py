@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TypeVar
 
 from etils import epy
 
@@ -23,8 +22,6 @@ with epy.lazy_imports():  # settings are read, and help is printed, without jax
 
     from bert_jax import cross_entropy
     from bert_jax.model import packed_rows
-
-T = TypeVar("T")
 
 # Keeps the mean finite in a batch without predictions (run_pretraining.py:279).
 _WEIGHT_EPSILON = 1e-5
@@ -55,46 +52,27 @@ def count_examples(batch: Batch) -> Sums:
     }
 
 
-def token_sums(logits: jax.Array, targets: jax.Array, weights: jax.Array, z_loss: float) -> Sums:
+def token_sums(kind: str, logits: jax.Array, targets: jax.Array, weights: jax.Array, z_loss: float) -> Sums:
     """Summed cross-entropies (nats) and numbers of correct predictions.
 
     Args:
+      kind: prefix of the names, such as "mlm".
       logits: float32 [B, P, V].
       targets: int [B, P], the right ids.
       weights: float32 [B, P], 1 for real predictions and 0 for empty slots.
       z_loss: as of `token_loss`.
 
     Returns:
-      float32 scalars `lm_loss`, `lm_correct` and, with a z-loss, `lm_squared_log_z`.
+      float32 scalars `KIND_loss`, `KIND_correct` and, with a z-loss, `KIND_squared_log_z`.
     """
     # As rows [B x P, V]: TPUs lay out [B, P, V] in tiles of eight, into which P rarely divides, and
     # XLA would copy all logits from one layout to the other.
     logits, targets, weights = logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), weights.reshape(-1)
     loss, correct = cross_entropy.cross_entropy(logits, targets)
-    sums = {"lm_loss": (loss * weights).sum(), "lm_correct": (correct * weights).sum()}
+    sums = {f"{kind}_loss": (loss * weights).sum(), f"{kind}_correct": (correct * weights).sum()}
     if z_loss:
-        sums["lm_squared_log_z"] = (jax.nn.logsumexp(logits, axis=-1) ** 2 * weights).sum()
+        sums[f"{kind}_squared_log_z"] = (jax.nn.logsumexp(logits, axis=-1) ** 2 * weights).sum()
     return sums
-
-
-def sums_of(kind: str, sums: Mapping[str, T]) -> dict[str, T]:
-    """Of the sums of several predictions of tokens, such as `mlm` and `lm`, those of one under the names of
-    `token_sums`."""
-    return {
-        f"lm_{name}": sums[f"{kind}_{name}"]
-        for name in ("loss", "correct", "squared_log_z", "weight")
-        if f"{kind}_{name}" in sums
-    }
-
-
-def as_kind(kind: str, sums: Mapping[str, T]) -> dict[str, T]:
-    """The inverse of `sums_of`: the sums of `token_sums` under the names of one of several predictions."""
-    return {f"{kind}_{name.removeprefix('lm_')}": value for name, value in sums.items()}
-
-
-def loss_of(kind: str, sums: Sums, totals: Sums, z_loss: float) -> jax.Array:
-    """`token_loss` of one of several predictions of tokens."""
-    return token_loss(sums_of(kind, sums), sums_of(kind, totals), z_loss)
 
 
 def next_tokens(batch: Batch) -> tuple[jax.Array, jax.Array]:
@@ -118,33 +96,34 @@ def _is_neighbour(batch: Batch) -> jax.Array:
     return weights
 
 
-def token_loss(sums: Sums, totals: Sums, z_loss: float) -> jax.Array:
-    """The mean of the sums of `token_sums` over `lm_weight` predictions.
+def token_loss(kind: str, sums: Sums, totals: Sums, z_loss: float) -> jax.Array:
+    """The mean of the sums of `token_sums` over `KIND_weight` predictions.
 
     Args:
+      kind: prefix of the names.
       sums: of `token_sums`.
-      totals: with `lm_weight`.
+      totals: with `KIND_weight`.
       z_loss: factor on the mean of log(Z)^2, Z being the sum of the exponentials of a prediction's logits: it
         keeps logits from drifting (Chowdhery et al. 2022, "PaLM", arXiv 2204.02311, section 5).
     """
-    total = sums["lm_loss"]
+    total = sums[f"{kind}_loss"]
     if z_loss:
-        total += z_loss * sums["lm_squared_log_z"]
-    return total / (totals["lm_weight"] + _WEIGHT_EPSILON)
+        total += z_loss * sums[f"{kind}_squared_log_z"]
+    return total / (totals[f"{kind}_weight"] + _WEIGHT_EPSILON)
 
 
-def token_means(sums: Mapping[str, float], prefix: str, z_loss: float) -> dict[str, float]:
-    """Loss in nats, perplexity, and accuracy from 0 to 1, under names that begin with `prefix`.
+def token_means(kind: str, sums: Mapping[str, float], z_loss: float) -> dict[str, float]:
+    """Loss in nats, perplexity, and accuracy from 0 to 1, under names that begin with `kind`.
 
-    The z-loss is part of `loss`, not of the cross-entropy `PREFIX_loss`.
+    The z-loss is part of `loss`, not of the cross-entropy `KIND_loss`.
     """
-    weight = max(sums["lm_weight"], 1.0)
-    loss = sums["lm_loss"] / weight
+    weight = max(sums[f"{kind}_weight"], 1.0)
+    loss = sums[f"{kind}_loss"] / weight
     return {
-        "loss": loss + z_loss * sums.get("lm_squared_log_z", 0.0) / weight,
-        f"{prefix}_loss": loss,
-        f"{prefix}_perplexity": math.exp(min(loss, LARGEST_LOSS)),
-        f"{prefix}_accuracy": sums["lm_correct"] / weight,
+        "loss": loss + z_loss * sums.get(f"{kind}_squared_log_z", 0.0) / weight,
+        f"{kind}_loss": loss,
+        f"{kind}_perplexity": math.exp(min(loss, LARGEST_LOSS)),
+        f"{kind}_accuracy": sums[f"{kind}_correct"] / weight,
     }
 
 

@@ -68,13 +68,13 @@ class LeftToRight(Objective):
         }
 
     def numerators(self, outputs: Any, batch: Batch) -> Sums:
-        return language_model.token_sums(outputs[0], *self.targets(batch), self.z_loss)
+        return language_model.token_sums("lm", outputs[0], *self.targets(batch), self.z_loss)
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
-        return language_model.token_loss(sums, totals, self.z_loss)
+        return language_model.token_loss("lm", sums, totals, self.z_loss)
 
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
-        return language_model.token_means(sums, "lm", self.z_loss)
+        return language_model.token_means("lm", sums, self.z_loss)
 
     def predicted(self, batch: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         targets, weights = self.targets(batch)  # type: ignore[arg-type]

@@ -49,7 +49,7 @@ class LeftToRightAndRightToLeft(LeftToRight):
         return ids, weights
 
     def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
-        return language_model.token_sums(outputs, *self.targets(batch), self.z_loss)
+        return language_model.token_sums("lm", outputs, *self.targets(batch), self.z_loss)
 
     def flops(self, model: ModelConfig, length: int, predictions: int, instances: int) -> int:
         return sum(language_model.language_model_flops(stack, length, length - 1) for stack in model.stacks)

@@ -67,17 +67,17 @@ class MaskedLM(Objective):
         return pretraining.BertForPreTraining(model)
 
     def denominators(self, batch: Batch) -> Sums:
-        return {"lm_weight": batch["masked_lm_weights"].sum(), **language_model.count_examples(batch)}
+        return {"mlm_weight": batch["masked_lm_weights"].sum(), **language_model.count_examples(batch)}
 
     def numerators(self, outputs: Any, batch: Batch) -> Sums:
         targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
-        return language_model.token_sums(outputs[0], targets, weights, self.z_loss)
+        return language_model.token_sums("mlm", outputs[0], targets, weights, self.z_loss)
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
-        return language_model.token_loss(sums, totals, self.z_loss)
+        return language_model.token_loss("mlm", sums, totals, self.z_loss)
 
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
-        return language_model.token_means(sums, "mlm", self.z_loss)
+        return language_model.token_means("mlm", sums, self.z_loss)
 
     def predicted(self, batch: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         return {"mlm_accuracy": (batch["masked_lm_ids"], batch["masked_lm_weights"] > 0)}

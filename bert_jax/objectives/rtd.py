@@ -100,9 +100,8 @@ class ReplacedTokenDetection(MaskedLM):
         return replaced_tokens.ReplacedTokenModel(model, self.generator(model), self.generator_embeddings)
 
     def numerators(self, outputs: Detection, batch: Batch) -> Sums:
-        sums = language_model.token_sums(
-            outputs.token_logits, batch["masked_lm_ids"], batch["masked_lm_weights"], self.z_loss
-        )
+        targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
+        sums = language_model.token_sums("mlm", outputs.token_logits, targets, weights, self.z_loss)
         logits, real = outputs.replaced_logits, batch["input_mask"].astype(jnp.float32)
         said, true = logits > 0, outputs.is_replaced
         losses = jax.nn.softplus(logits) - jnp.where(true, logits, 0.0)

@@ -56,22 +56,24 @@ class MaskedLMAndSpanBoundary(MaskedLM):
     def module(self, model: ModelConfig) -> SpanBoundaryModel:
         return span_boundary.SpanBoundaryModel(model)
 
+    def denominators(self, batch: Batch) -> Sums:
+        counts = super().denominators(batch)
+        return {**counts, "sbo_weight": counts["mlm_weight"]}
+
     def numerators(self, outputs: SpanPredictions, batch: Batch) -> Sums:
-        targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
-        sums, of_boundaries = (
-            language_model.token_sums(logits, targets, weights, self.z_loss) for logits in outputs
+        of_tokens, of_boundaries = (
+            language_model.token_sums(
+                kind, logits, batch["masked_lm_ids"], batch["masked_lm_weights"], self.z_loss
+            )
+            for kind, logits in zip(("mlm", "sbo"), outputs, strict=True)
         )
-        return sums | language_model.as_kind("sbo", of_boundaries)
+        return of_tokens | of_boundaries
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
-        of_boundaries = language_model.sums_of("sbo", sums)
-        return super().loss(sums, totals) + language_model.token_loss(of_boundaries, totals, self.z_loss)
+        return super().loss(sums, totals) + language_model.token_loss("sbo", sums, totals, self.z_loss)
 
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
-        row = super().means(sums)
-        of_boundaries = language_model.token_means(
-            {**sums, **language_model.sums_of("sbo", sums)}, "sbo", self.z_loss
-        )
+        row, of_boundaries = super().means(sums), language_model.token_means("sbo", sums, self.z_loss)
         return {**row, **of_boundaries, "loss": row["loss"] + of_boundaries["loss"]}
 
     def predicted(self, batch: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +18,9 @@ from data_pipeline.errors import Unfinished, UserError
 
 State = TypeVar("State")
 
+_OTHER_ARRAYS = re.compile(r"^(\S+):\n +- Source:", re.MULTILINE)
+"""The names of arrays that Orbax gives when a checkpoint has others than it is to restore."""
+_SHOWN = 6
 _FULL = ("No space left on device", "Disk quota exceeded")
 """What the system says of a full disk."""
 
@@ -92,7 +96,7 @@ class Checkpoints:
         A damaged checkpoint is reported and moved to `damaged-checkpoints`, and the one before it is tried.
 
         Raises:
-          UserError: there are checkpoints, and all of them are damaged.
+          UserError: there are checkpoints, and all of them are damaged, or have other arrays than the state.
           Unfinished: a checkpoint cannot be read, which does not mean that it is damaged.
         """
         step = processes.broadcast_from_first(self._newest_whole)
@@ -100,7 +104,19 @@ class Checkpoints:
             return None
         self._steps = [earlier for earlier in self._steps if earlier <= step]
         args = ocp.args.Composite(**{ITEM: ocp.args.StandardRestore(abstract_state)})
-        return self._checkpointer.restore(self._files.path(step), args=args)[ITEM]
+        try:
+            return self._checkpointer.restore(self._files.path(step), args=args)[ITEM]
+        except ValueError as error:
+            others = _OTHER_ARRAYS.findall(str(error))
+            if not others:
+                raise
+            if len(others) > _SHOWN:
+                others[_SHOWN:] = [f"{len(others) - _SHOWN} more"]
+            raise UserError(
+                f"the checkpoint of step {step} in {self._files.place} was written by other code: the two "
+                f"differ in {', '.join(others)}; go on with the commit that config.json names, or name "
+                "another --workdir"
+            ) from None
 
     def close(self) -> None:
         """Waits for the save under way and stops the threads. Raises Unfinished if that save failed."""

@@ -199,7 +199,7 @@ def losses_with_dropout(start: TrainState) -> np.ndarray:
     def loss(device: int) -> float:
         rows = np.where(np.arange(8) == device, row, padding)
         own = program.put({name: x[rows] for name, x in batch.items()})
-        return float(program.train_step(place(start, program), own, RATE).sums["lm_loss"])
+        return float(program.train_step(place(start, program), own, RATE).sums["mlm_loss"])
 
     return np.array([loss(device) for device in range(8)])
 

@@ -62,7 +62,7 @@ def test_the_generator_learns_from_its_own_loss_alone() -> None:
         sums, backward = jax.vjp(lambda p: RTD.numerators(apply(p), jax.tree.map(jnp.asarray, BATCH)), params)
         return tuple(
             backward({other: jnp.float32(other == name) for other in sums})[0]
-            for name in ("rtd_loss", "lm_loss")
+            for name in ("rtd_loss", "mlm_loss")
         )
 
     of_detection, of_tokens = gradients(PARAMS)

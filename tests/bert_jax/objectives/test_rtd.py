@@ -174,7 +174,7 @@ def test_a_generator_may_have_embeddings_of_its_own() -> None:
 
     def loss(params: dict) -> jax.Array:
         outputs = learns.module(model).apply({"params": params}, batch, True)
-        return learns.numerators(outputs, batch)["lm_loss"]
+        return learns.numerators(outputs, batch)["mlm_loss"]
 
     gradient = jax.jit(jax.grad(loss))(drawn)
     assert not any(np.abs(leaf).max() for leaf in jax.tree.leaves(gradient["encoder"]))

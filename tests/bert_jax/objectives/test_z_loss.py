@@ -15,11 +15,11 @@ from data_pipeline.errors import UserError
 LOGITS = np.random.default_rng(0).normal(0, 3, (2, 3, 11)).astype(np.float32)
 TARGETS = np.array([[1, 4, 0], [10, 3, 2]])
 WEIGHTS = np.array([[1, 1, 0], [1, 0, 0]], np.float32)
-TOTALS = {"lm_weight": WEIGHTS.sum()}
+TOTALS = {"mlm_weight": WEIGHTS.sum()}
 
 
 def loss_of(logits: jax.Array, z_loss: float) -> jax.Array:
-    return token_loss(token_sums(logits, TARGETS, WEIGHTS, z_loss), TOTALS, z_loss)
+    return token_loss("mlm", token_sums("mlm", logits, TARGETS, WEIGHTS, z_loss), TOTALS, z_loss)
 
 
 def test_it_is_the_mean_of_the_squared_log_of_z() -> None:
@@ -36,8 +36,8 @@ def test_it_alone_pulls_all_logits_together_down() -> None:
 
 
 def test_the_row_of_a_log_has_it_in_the_loss_and_not_in_the_cross_entropy() -> None:
-    sums = {name: float(value) for name, value in token_sums(LOGITS, TARGETS, WEIGHTS, 0.1).items()}
-    row = token_means({**sums, **TOTALS}, "mlm", 0.1)
+    sums = {name: float(value) for name, value in token_sums("mlm", LOGITS, TARGETS, WEIGHTS, 0.1).items()}
+    row = token_means("mlm", {**sums, **TOTALS}, 0.1)
     assert row["loss"] == pytest.approx(float(loss_of(LOGITS, 0.1)), rel=1e-4)
     assert row["mlm_loss"] == pytest.approx(float(loss_of(LOGITS, 0.0)), rel=1e-4)
 
@@ -51,13 +51,14 @@ def test_every_objective_adds_it_to_its_loss(name: str) -> None:
     squares = {
         "hybrid": {"mlm": 30.0, "lm": 30.0},
         "clm_then_mlm": {"mlm": 30.0, "lm": 0.0},
-        "span_boundary": {"lm": 30.0, "sbo": 30.0},
+        "span_boundary": {"mlm": 30.0, "sbo": 30.0},
+        **{left_or_right: {"lm": 30.0} for left_or_right in ("ltr", "rtl", "ltr_rtl")},
     }
     # The cross-entropy is 0, and so are the other terms of a loss.
     sums = collections.defaultdict(float, dict.fromkeys(("lm_loss", "mlm_loss", "sbo_loss"), 0.0))
     sums |= dict.fromkeys(("lm_correct", "mlm_correct", "sbo_correct"), 0.0)
-    sums |= {f"{kind}_squared_log_z": square for kind, square in squares.get(name, {"lm": 30.0}).items()}
-    totals = dict.fromkeys(("lm_weight", "mlm_weight", "examples", "tokens"), 10.0)
+    sums |= {f"{kind}_squared_log_z": square for kind, square in squares.get(name, {"mlm": 30.0}).items()}
+    totals = dict.fromkeys(("lm_weight", "mlm_weight", "sbo_weight", "examples", "tokens"), 10.0)
     if name == "clm_then_mlm":
         totals["lm_weight"] = 0.0  # a step is of one kind
     # The loss of hybrid is a mean of two kinds, that of span_boundary their sum.

@@ -36,7 +36,9 @@ def by_hand(
     logits: tuple[np.ndarray, np.ndarray], batch: dict[str, np.ndarray], objective: str
 ) -> dict[str, float]:
     """The same sums, computed by a loop over the predictions."""
-    sums = dict.fromkeys(("lm_loss", "lm_correct", "lm_weight", "nsp_loss", "nsp_correct", "examples"), 0.0)
+    kind = "lm" if objective == "ltr" else "mlm"
+    names = (f"{kind}_loss", f"{kind}_correct", f"{kind}_weight", "nsp_loss", "nsp_correct", "examples")
+    sums = dict.fromkeys(names, 0.0)
     for row in range(3):
         length = int(batch["input_mask"][row].sum())
         if objective == "ltr":
@@ -44,9 +46,9 @@ def by_hand(
         else:
             targets = batch["masked_lm_ids"][row, : int(batch["masked_lm_weights"][row].sum())]
         for slot, target in enumerate(targets):
-            sums["lm_loss"] += negative_log_likelihood(logits[0][row, slot], target)
-            sums["lm_correct"] += logits[0][row, slot].argmax() == target
-            sums["lm_weight"] += 1
+            sums[f"{kind}_loss"] += negative_log_likelihood(logits[0][row, slot], target)
+            sums[f"{kind}_correct"] += logits[0][row, slot].argmax() == target
+            sums[f"{kind}_weight"] += 1
         label = batch["next_sentence_labels"][row]
         sums["nsp_loss"] += negative_log_likelihood(logits[1][row], label)
         sums["nsp_correct"] += logits[1][row].argmax() == label
@@ -69,7 +71,8 @@ def test_sums_count_real_predictions_only(objective: str) -> None:
     for name, value in expected.items():
         np.testing.assert_allclose(sums[name], value, rtol=1e-5, err_msg=name)
 
-    loss = expected["lm_loss"] / (expected["lm_weight"] + 1e-5)
+    kind = "lm" if objective == "ltr" else "mlm"
+    loss = expected[f"{kind}_loss"] / (expected[f"{kind}_weight"] + 1e-5)
     if objective.startswith("mlm_"):
         loss += expected[f"{objective.removeprefix('mlm_')}_loss"] / 3
     np.testing.assert_allclose(learns.loss(sums, totals), loss, rtol=1e-5)

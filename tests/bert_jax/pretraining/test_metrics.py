@@ -12,6 +12,9 @@ from bert_jax.pretraining.evaluation import LabelCounter
 from bert_jax.training.metric_log import METRICS_FILE, MetricLog, read_rows
 
 SUMS = {
+    "mlm_loss": 12.0,
+    "mlm_correct": 3.0,
+    "mlm_weight": 6.0,
     "lm_loss": 12.0,
     "lm_correct": 3.0,
     "lm_weight": 6.0,
@@ -44,7 +47,7 @@ def test_objectives_decide_the_names() -> None:
 
 
 def test_huge_losses_stay_numbers() -> None:
-    assert math.isfinite(OBJECTIVES["mlm"]().means(SUMS | {"lm_loss": 1e9})["mlm_perplexity"])
+    assert math.isfinite(OBJECTIVES["mlm"]().means(SUMS | {"mlm_loss": 1e9})["mlm_perplexity"])
 
 
 def guessed(labels: LabelCounter) -> dict[str, float]:

@@ -196,6 +196,16 @@ def test_nothing_but_damaged_checkpoints_is_an_error(tmp_path: Path) -> None:
         restore(tmp_path)
 
 
+def test_a_checkpoint_of_other_code_is_named_with_the_arrays_that_differ(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    checkpoints = Checkpoints(tmp_path, Kept(2))
+    expected = {**ABSTRACT, "params": {"dense": {"scale": ABSTRACT["params"]["dense"]["kernel"]}}}
+    message = r"step 1 in .* differ in params\.dense\.kernel, params\.dense\.scale; go on with the commit"
+    with pytest.raises(UserError, match=message):
+        checkpoints.restore_newest(expected)
+    checkpoints.close()
+
+
 def test_half_written_leftovers_are_removed(tmp_path: Path) -> None:
     save(tmp_path, 10)
     leftover = tmp_path / DIRECTORY / "20.orbax-checkpoint-tmp"

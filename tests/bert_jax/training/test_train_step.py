@@ -18,8 +18,8 @@ from tests.bert_jax.tiny_model import TINY
 
 CONFIG = dataclasses.replace(TINY, dropout_rate=0.0, attention_dropout_rate=0.0)
 RATE = np.float32(1e-2)
-NUMERATORS = ("lm_loss", "lm_correct", "nsp_loss", "nsp_correct")
-DENOMINATORS = ("lm_weight", "examples", "tokens")
+NUMERATORS = ("mlm_loss", "mlm_correct", "nsp_loss", "nsp_correct")
+DENOMINATORS = ("mlm_weight", "examples", "tokens")
 
 
 def make_batch(seed: int = 0) -> dict[str, np.ndarray]:
@@ -100,7 +100,7 @@ def test_dropout_depends_on_the_key_and_the_step_and_nothing_else() -> None:
     batch = make_batch()
 
     def loss(state: TrainState, seed: int) -> float:
-        return float(step(state, batch, jax.random.key(seed)).sums["lm_loss"])
+        return float(step(state, batch, jax.random.key(seed)).sums["mlm_loss"])
 
     later = state.replace(step=jnp.int32(1))
     assert loss(state, 0) == loss(state, 0)
@@ -121,7 +121,7 @@ def test_every_micro_batch_draws_its_own_dropout() -> None:
         rows = {name: np.zeros_like(x[:2]) for name, x in make_batch().items()}
         for name, x in make_batch().items():
             rows[name][micro_batch] = x[0]
-        return float(step(initial_state(3), rows, RATE, jax.random.key(0)).sums["lm_loss"])
+        return float(step(initial_state(3), rows, RATE, jax.random.key(0)).sums["mlm_loss"])
 
     assert loss(0) == loss(0)
     assert abs(loss(0) - loss(1)) > 0.01
@@ -133,7 +133,7 @@ def test_training_learns_a_batch_by_heart() -> None:
     for _ in range(60):
         state = step(state, make_batch())
     after = evaluate(state.params, make_batch())
-    assert float(after["lm_loss"]) < 0.1 * float(before["lm_loss"])
+    assert float(after["mlm_loss"]) < 0.1 * float(before["mlm_loss"])
     assert float(after["nsp_loss"]) < 0.1 * float(before["nsp_loss"])
 
 
@@ -157,8 +157,8 @@ def test_bfloat16_keeps_float32_state_and_losses() -> None:
     assert {x.dtype for x in floats} == {jnp.dtype("float32")}
     _, reference_step, _ = compiled(CONFIG)
     reference = reference_step(state, make_batch())
-    np.testing.assert_allclose(after.sums["lm_loss"], reference.sums["lm_loss"], rtol=0.01)
-    assert float(after.sums["lm_loss"]) != float(reference.sums["lm_loss"])
+    np.testing.assert_allclose(after.sums["mlm_loss"], reference.sums["mlm_loss"], rtol=0.01)
+    assert float(after.sums["mlm_loss"]) != float(reference.sums["mlm_loss"])
 
 
 def test_initial_parameters_depend_on_the_seed() -> None:
