@@ -42,7 +42,7 @@ class OptimizerConfig:
     warmup_from: float = 0.0
     """Fraction of the peak learning rate from which warm-up rises."""
     decay_shape: DecayShape = "polynomial"
-    """How the learning rate falls from the peak to 0, with t from 0 at decay_start to 1 at the last step.
+    """How the learning rate falls from the peak to 0, with t from 0 at decay_start to 1 at num_train_steps.
     polynomial: peak * (1 - t)^decay_power. cosine: peak * (1 + cos(pi t)) / 2. sqrt: peak * (1 - sqrt(t))."""
     decay_power: float = 1.0
     """Power of the polynomial; 1 is linear, 0.5 is NVIDIA's LAMB recipe, 0 is no decay."""

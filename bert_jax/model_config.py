@@ -55,7 +55,7 @@ MODEL_PARTS = (
     "feed_forward",
     "biases",
 )
-"""The fields of ModelConfig by which an encoder has other parameters."""
+"""The fields of ModelConfig that name a part of the encoder with parameters of its own."""
 
 PREDICTS_FROM: Mapping[Attention, int] = {"bidirectional": 0, "causal": -1, "anticausal": 1}
 """Attention -> the position from which the language model head predicts a token, relative to its own; joined

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from bert_jax import load_model
+from bert_jax.cli.experiment_argument import take_experiment
 from bert_jax.cli.main import main
 from bert_jax.cross_entropy import cross_entropy
 from bert_jax.formats.convert import convert
@@ -185,7 +186,13 @@ def test_an_objective_of_the_working_directory_is_found(
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", os.getcwd())])
     monkeypatch.chdir(tmp_path)
     Path("my_objective.py").write_text("from tests.test_own_objective import SegmentPrediction as Mine\n")
-    assert find_objective("my_objective:Mine") is SegmentPrediction
+    # A model's directory may name it, which must not run files that lie here.
+    with pytest.raises(UserError, match="No module named 'my_objective'; its module must be installed, or"):
+        find_objective("my_objective:Mine")
+    words = ["base", "--objective", "my_objective:Mine"]
+    _, experiment = take_experiment(words, usage="", page="")
+    assert experiment.objective == SegmentPrediction()
+    assert "" not in sys.path
 
 
 @pytest.mark.parametrize("name", ["mlmm", "no_such_module:Mine", "tests.test_own_objective:SegmentModel"])

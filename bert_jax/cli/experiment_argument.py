@@ -4,7 +4,9 @@ Both are read before the other flags, since they decide which settings there are
 """
 
 import argparse
-from collections.abc import Sequence
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
 
 from bert_jax.cli.parsing import check_name, take_name
 from bert_jax.objectives import find_objective
@@ -31,5 +33,21 @@ def take_experiment(argv: Sequence[str], *, usage: str, page: str) -> tuple[str,
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--objective", nargs="?")
     objective = parser.parse_known_args(argv[1:])[0].objective
-    experiment = EXPERIMENTS[name]
-    return name, experiment.with_objective(find_objective(objective)()) if objective else experiment
+    if objective is None:
+        return name, EXPERIMENTS[name]
+    # Only for a class that the user names: a model's directory must not choose code of this directory to run.
+    with _working_directory_on_path():
+        return name, EXPERIMENTS[name].with_objective(find_objective(objective)())
+
+
+@contextlib.contextmanager
+def _working_directory_on_path() -> Iterator[None]:
+    """Lets Python import modules of the working directory, which an installed script does not search."""
+    is_new = "" not in sys.path
+    if is_new:
+        sys.path.append("")
+    try:
+        yield
+    finally:
+        if is_new:
+            sys.path.remove("")

@@ -24,9 +24,9 @@ SIZES = {
 }
 """Setting names: ours, and google-research/bert's, which Hugging Face adopted."""
 
-# How a model computes is no format's affair, and tables of arrays tell poolers, widths and groups apart.
-_NOT_TOLD = ("dtype", "attention_kernel", "pooler", "global_every", *OPTIONAL_SIZES)
-_OF_ROTARY = ("rotary_base", "rotary_base_local")
+# How a model computes is no format's affair; tables of arrays tell poolers, widths and groups apart; and the
+# settings of single layers say which base and which window each has.
+_NOT_TOLD = ("dtype", "attention_kernel", "pooler", "rotary_base_local", "global_every", *OPTIONAL_SIZES)
 
 
 def check_told(model: ModelConfig, told: ModelConfig, format_name: str) -> None:
@@ -37,14 +37,16 @@ def check_told(model: ModelConfig, told: ModelConfig, format_name: str) -> None:
       told: what reading the file gives.
       format_name: whose file it is, for the message.
     """
-    for name in (field.name for field in dataclasses.fields(ModelConfig)):
-        if name in _NOT_TOLD or (name in _OF_ROTARY and model.positions != "rotary"):
-            continue
-        if getattr(model, name) != getattr(told, name):
-            raise UserError(
-                f"{format_name} has no model with {name} {getattr(model, name)}; "
-                f"`bert-jax convert --format npz` writes it"
-            )
+    left_out = {*_NOT_TOLD} if model.positions == "rotary" else {*_NOT_TOLD, "rotary_base"}
+    names = [field.name for field in dataclasses.fields(ModelConfig) if field.name not in left_out]
+    for number in range(model.num_layers):
+        ours, theirs = model.of_layer(number), told.of_layer(number)
+        for name in names:
+            if getattr(ours, name) != getattr(theirs, name):
+                raise UserError(
+                    f"{format_name} has no model with {name} {getattr(ours, name)}; "
+                    f"`bert-jax convert --format npz` writes it"
+                )
 
 
 def make_model_config(

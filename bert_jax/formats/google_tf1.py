@@ -170,16 +170,17 @@ def write(directory: Path, model: PretrainedModel) -> None:
             f"google-research/bert has no names for {', '.join(foreign)} of {model.name}, which it has "
             "learned; write --format hf or npz"
         )
+    fields = to_config(model.config, vocabulary)
     file = directory / "tensors.safetensors"
     save_file(to_tensors(model.params, table), file)
     _run_tensorflow("write", directory / CHECKPOINT, file)
     file.unlink()
     (directory / vocabulary.file_name).write_bytes(vocabulary.content)
-    write_json(directory / CONFIG_FILE, to_config(model.config, vocabulary))
+    write_json(directory / CONFIG_FILE, fields)
 
 
 def to_config(model: ModelConfig, vocabulary: Vocabulary) -> dict[str, Any]:
-    """The content of `bert_config.json`."""
+    """The content of `bert_config.json`. Raises UserError if it cannot describe the encoder."""
     ours = {
         "activation": model.activation,
         "layer_norm_epsilon": model.layer_norm_epsilon,

@@ -89,13 +89,15 @@ def write(directory: Path, model: PretrainedModel) -> None:
     special = special_tokens(model.tokenizer)
     names = {"pad": special.pad, "cls": special.cls, "sep": special.sep}
     ids = {role: special_id(model.tokenizer, token) for role, token in names.items()}
-    write_tokenizer(directory, model.tokenizer, model.vocabulary, model.config)
+    # Both refuse what they cannot hold, before anything is written.
     tensors = _with_rows_before_positions(_tensors(model), family, model.config, ids["pad"])
+    fields = family.write_config(model.config, ids)
+    write_tokenizer(directory, model.tokenizer, model.vocabulary, model.config)
     write_json(
         directory / CONFIG_FILE,
         {
             "architectures": [loader],
-            **family.write_config(model.config, ids),
+            **fields,
             "tie_word_embeddings": True,
             "dtype": "float32",
             **_task_settings(model),

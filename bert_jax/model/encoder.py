@@ -188,14 +188,15 @@ class Encoder(nn.Module):
 
     def _contexts(self, batch: Batch, positions: jax.Array, instances: jax.Array | None) -> list[Context]:
         """The context of each layer; layers with the same settings share it."""
+        configs = [layer.config for layer in self.layers]
         seen = (batch["input_mask"], instances, batch.get("is_causal"))
         context_of = {
             config: Context(
                 attention_bias(config, *seen), positions, positions, attention_block_bias(config, *seen)
             )
-            for config in dict.fromkeys(layer.config for layer in self.layers)
+            for config in dict.fromkeys(configs)
         }
-        return [context_of[layer.config] for layer in self.layers]
+        return [context_of[config] for config in configs]
 
     def word_embedding_table(self) -> jax.Array:
         """float32 [vocab_size, E]: the table that the language model head shares."""

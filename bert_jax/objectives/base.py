@@ -9,8 +9,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import importlib
-import os
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -125,9 +123,7 @@ def register(objective: _Class) -> _Class:
 
 
 def find_objective(name: str) -> type[Objective]:
-    """The objective of a name, or the one that `module:Class` names.
-
-    The module is imported, from the working directory if it is not installed.
+    """The objective of a name, or the one that `module:Class` names, whose module is then imported.
 
     Raises:
       UserError: there is none.
@@ -135,12 +131,13 @@ def find_objective(name: str) -> type[Objective]:
     if name in OBJECTIVES:
         return OBJECTIVES[name]
     module, colon, attribute = name.partition(":")
-    if colon and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # which an installed script does not search by itself
     try:
         found = getattr(importlib.import_module(module), attribute) if colon else None
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise UserError(f"objective {name!r} cannot be imported: {error}") from None
+        raise UserError(
+            f"objective {name!r} cannot be imported: {error}; its module must be installed, or lie in a "
+            "directory of PYTHONPATH"
+        ) from None
     if not (isinstance(found, type) and issubclass(found, Objective)):
         raise UserError(
             f"unknown objective {name!r}; valid: {', '.join(OBJECTIVES)}, or module:Class of one of your own"

@@ -63,9 +63,9 @@ class CausalThenMaskedLM(MaskedLM):
         return pretraining.BertForCausalThenMasked(model)
 
     def denominators(self, batch: Batch) -> Sums:
-        examples = language_model.count_examples(batch)
-        of_stage = self._stage(batch).denominators(batch)
-        return {**_beside_zeros(batch, {n: of_stage[n] for n in of_stage if n not in examples}), **examples}
+        weight = "mlm_weight" if _is_masked(batch) else "lm_weight"
+        counts = self._stage(batch).denominators(batch)
+        return {**counts, **_beside_zeros(batch, {weight: counts[weight]})}
 
     def numerators(self, outputs: pretraining.Logits, batch: Batch) -> Sums:
         return _beside_zeros(batch, self._stage(batch).numerators(outputs, batch))

@@ -56,10 +56,6 @@ class MaskedLMAndSpanBoundary(MaskedLM):
     def module(self, model: ModelConfig) -> SpanBoundaryModel:
         return span_boundary.SpanBoundaryModel(model)
 
-    def denominators(self, batch: Batch) -> Sums:
-        counts = super().denominators(batch)
-        return {**counts, "sbo_weight": counts["mlm_weight"]}
-
     def numerators(self, outputs: SpanPredictions, batch: Batch) -> Sums:
         of_tokens, of_boundaries = (
             language_model.token_sums(
@@ -70,10 +66,13 @@ class MaskedLMAndSpanBoundary(MaskedLM):
         return of_tokens | of_boundaries
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
-        return super().loss(sums, totals) + language_model.token_loss("sbo", sums, totals, self.z_loss)
+        totals_of_boundaries = {"sbo_weight": totals["mlm_weight"]}
+        of_boundaries = language_model.token_loss("sbo", sums, totals_of_boundaries, self.z_loss)
+        return super().loss(sums, totals) + of_boundaries
 
     def means(self, sums: Mapping[str, float]) -> dict[str, float]:
-        row, of_boundaries = super().means(sums), language_model.token_means("sbo", sums, self.z_loss)
+        row, weight = super().means(sums), {"sbo_weight": sums["mlm_weight"]}
+        of_boundaries = language_model.token_means("sbo", {**sums, **weight}, self.z_loss)
         return {**row, **of_boundaries, "loss": row["loss"] + of_boundaries["loss"]}
 
     def predicted(self, batch: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:

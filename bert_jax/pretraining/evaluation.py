@@ -54,11 +54,16 @@ def make_evaluation(program: Program[PretrainingTask, Experiment], corpus: str) 
         heldout(phase)
 
     def evaluation(params: Params, step: int) -> dict[str, Any]:
-        phase = next(s.phase for s in experiment.stretches if s.start < s.stop and step <= s.stop)
+        phase = phase_at(experiment, step)
         metrics = evaluate(program, params, heldout(phase))
         return {"max_seq_length": phase.max_seq_length, **metrics}
 
     return evaluation
+
+
+def phase_at(experiment: Experiment, step: int) -> Phase:
+    """The phase that has made the parameters at a step, or at step 0 the first that will."""
+    return next(s.phase for s in experiment.stretches if s.start < s.stop and step <= s.stop)
 
 
 def evaluate(

@@ -23,8 +23,7 @@ from data_pipeline.errors import UserError
 # Most tokens that a message lists.
 _SHOWN = 3
 
-_OF_POSITIONS = ("max_position_embeddings", "rotary_base", "rotary_base_local")
-"""The settings that a run may give its own values if the model has no table of positions."""
+_OF_ROTARY = ("rotary_base", "rotary_base_local")
 
 
 def open_initial(args: Pretrain) -> tuple[Pretrain, PretrainedModel | None]:
@@ -80,7 +79,10 @@ def take_shape(
     wanted = {name: getattr(experiment.model, name) for name in names}
     asked = [name for name in names if f"model.{name}" in given]
     rows = wanted["vocab_size"] if "vocab_size" in asked else vocabulary_size
-    free = () if POSITION_ROWS[model.config.positions] else _OF_POSITIONS
+    # No array depends on them.
+    free = set(_OF_ROTARY) if model.config.positions == "rotary" else set()
+    if not POSITION_ROWS[model.config.positions]:
+        free.add("max_position_embeddings")
     shape = {**theirs, **{name: wanted[name] for name in asked if name in free}}
     shape["vocab_size"] = max(rows, theirs["vocab_size"])
     if "max_position_embeddings" in asked:

@@ -279,10 +279,13 @@ def with_budget(experiment: Experiment, flops: float) -> Experiment:
 
     Raises UserError if the budget is below one step.
     """
-    one = Fraction(run_flops(experiment)) / experiment.num_train_steps  # floats could lose the last step
-    if flops < one:
+    one = Fraction(run_flops(experiment)) / experiment.num_train_steps
+    steps = int(Fraction(flops) / one)
+    if float((steps + 1) * one) <= flops:  # a budget that was rounded to a float may be a little less
+        steps += 1
+    if not steps:
         raise UserError(f"--budget-flops {flops:g} is below one step of {float(one):.2g}; give more")
-    return with_steps(experiment, int(Fraction(flops) / one))
+    return with_steps(experiment, steps)
 
 
 def with_steps(experiment: Experiment, steps: int) -> Experiment:

@@ -18,7 +18,7 @@ from data_pipeline.errors import Unfinished, UserError
 
 State = TypeVar("State")
 
-_OTHER_ARRAYS = re.compile(r"^(\S+):\n +- Source:", re.MULTILINE)
+_OTHER_ARRAYS = re.compile(r"^(\S+):\n +- (?:Source|Item):", re.MULTILINE)
 """The names of arrays that Orbax gives when a checkpoint has others than it is to restore."""
 _SHOWN = 6
 _FULL = ("No space left on device", "Disk quota exceeded")
@@ -110,12 +110,11 @@ class Checkpoints:
             others = _OTHER_ARRAYS.findall(str(error))
             if not others:
                 raise
-            if len(others) > _SHOWN:
-                others[_SHOWN:] = [f"{len(others) - _SHOWN} more"]
+            more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
             raise UserError(
-                f"the checkpoint of step {step} in {self._files.place} was written by other code: the two "
-                f"differ in {', '.join(others)}; go on with the commit that config.json names, or name "
-                "another --workdir"
+                f"the checkpoint of step {step} in {self._files.place} was written by other code, whose "
+                f"arrays differ: {', '.join(others[:_SHOWN])}{more}; go on with that code, or name another "
+                "directory (--init-from starts from the parameters alone)"
             ) from None
 
     def close(self) -> None:

@@ -99,7 +99,7 @@ def train(
     Raises:
       NonFiniteError: NaN or infinity; the batch is saved, and no later checkpoint is.
       Unfinished: a checkpoint cannot be written or read.
-      UserError: there are checkpoints, and all of them are damaged.
+      UserError: there are checkpoints, and all of them are damaged, or hold other arrays than the state.
     """
     run, last = program.run, program.run.num_train_steps
     rate = make_schedule(run.optimizer, last)

@@ -31,7 +31,7 @@ def worker_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor
     except concurrent.futures.process.BrokenProcessPool:
         raise Unfinished(
             "a worker process was killed, perhaps for want of memory; run the same command again to resume, "
-            "with fewer --workers if it has that flag"
+            "with fewer --workers if the command has that flag"
         ) from None
     except BaseException:
         pool.terminate()

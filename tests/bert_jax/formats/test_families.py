@@ -93,6 +93,21 @@ def test_modernberts_biases_and_windows_come_back(
     assert {name: getattr(read.config, name) for name in parts} == parts
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"attention_window": 2, "rotary_base": 30.0, "rotary_base_local": 30.0},
+        {"attention_window": 2, "global_every": 1},
+    ],
+)
+def test_the_same_encoder_in_other_settings_is_written(tmp_path: Path, parts: dict) -> None:
+    read = open_model(written(tmp_path / "model", "modernbert", **parts)).config
+    given = dataclasses.replace(read, **parts)
+    for number in range(read.num_layers):
+        ours, theirs = given.of_layer(number), read.of_layer(number)
+        assert (ours.rotary_base, ours.attention_window) == (theirs.rotary_base, theirs.attention_window)
+
+
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_an_encoder_alone_has_no_prefix(tmp_path: Path, model_type: str) -> None:
     directory = tmp_path / "model"

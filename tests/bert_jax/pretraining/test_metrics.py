@@ -8,16 +8,18 @@ import numpy as np
 import pytest
 
 from bert_jax.objectives import OBJECTIVES
-from bert_jax.pretraining.evaluation import LabelCounter
+from bert_jax.objectives.experiment import Experiment
+from bert_jax.pretraining.evaluation import LabelCounter, phase_at
 from bert_jax.training.metric_log import METRICS_FILE, MetricLog, read_rows
+from data_pipeline.config import DataConfig, Phase
 
 SUMS = {
     "mlm_loss": 12.0,
     "mlm_correct": 3.0,
     "mlm_weight": 6.0,
-    "lm_loss": 12.0,
-    "lm_correct": 3.0,
-    "lm_weight": 6.0,
+    "lm_loss": 9.0,
+    "lm_correct": 1.0,
+    "lm_weight": 3.0,
     "nsp_loss": 2.0,
     "nsp_correct": 3.0,
     "examples": 4.0,
@@ -43,7 +45,14 @@ def test_objectives_decide_the_names() -> None:
     assert set(OBJECTIVES["mlm"]().means(SUMS)) == {"loss", "mlm_loss", "mlm_perplexity", "mlm_accuracy"}
     left_to_right = OBJECTIVES["ltr"]().means(SUMS)
     assert set(left_to_right) == {"loss", "lm_loss", "lm_perplexity", "lm_accuracy"}
-    assert left_to_right["loss"] == 2.0
+    assert left_to_right["loss"] == 3.0
+
+
+def test_the_phase_of_a_step_has_made_its_parameters() -> None:
+    short, long, longer = Phase(64, 10, 0.001), Phase(128, 20, 0.5), Phase(256, 40, 0.499)
+    experiment = Experiment(data=DataConfig(phases=(short, long, longer)), num_train_steps=100)
+    # The first phase has no step at all.
+    assert [phase_at(experiment, step) for step in (0, 1, 50, 51, 100)] == [long, long, long, longer, longer]
 
 
 def test_huge_losses_stay_numbers() -> None:

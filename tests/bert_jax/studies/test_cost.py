@@ -7,7 +7,7 @@ import pytest
 
 from bert_jax.formats.model_source import ModelSource
 from bert_jax.studies.check_data import Loaded
-from bert_jax.studies.cost import Cost, costs
+from bert_jax.studies.cost import Cost, _alike, costs
 from bert_jax.studies.measuring import finetune_arguments
 from bert_jax.studies.plan import MeasuringJob, make_plan
 from bert_jax.study import Arm, HeldoutLM
@@ -61,3 +61,11 @@ def test_only_checkpoints_take_disk(found: dict[str, Cost]) -> None:
     assert found["base/seed-0/classify"].disk == bytes_of_one
     (heldout,) = (cost for path, cost in found.items() if "held" in path and "base" in path)
     assert heldout == Cost(0.0, 0.0, 0)
+
+
+def test_settings_that_a_compiled_step_does_not_depend_on_are_measured_once() -> None:
+    schedule = {"warmup_from": 0.5, "warmup_steps": 3, "decay_shape": "cosine", "learning_rate": 0.1}
+    other = dataclasses.replace(TINY, optimizer=dataclasses.replace(TINY.optimizer, **schedule), seed=7)
+    assert _alike(other) == _alike(TINY)
+    wider = dataclasses.replace(TINY, model=dataclasses.replace(TINY.model, intermediate_size=256))
+    assert _alike(wider) != _alike(TINY)

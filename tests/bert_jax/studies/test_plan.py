@@ -138,7 +138,9 @@ def test_a_decay_from_step_0_stays_one() -> None:
 def test_the_flops_of_a_run_are_those_of_its_steps() -> None:
     for steps in range(1000, 3000, 7):
         experiment = with_steps(BASE, steps)
-        assert with_budget(experiment, run_flops(experiment)).num_train_steps == steps
+        for budget in (run_flops(experiment), float(run_flops(experiment))):
+            assert with_budget(experiment, budget).num_train_steps == steps
+        assert with_budget(experiment, 0.999999 * run_flops(experiment)).num_train_steps == steps - 1
 
 
 def test_the_schedule_that_flags_set_is_kept_whatever_the_budget() -> None:

@@ -200,7 +200,7 @@ def test_a_checkpoint_of_other_code_is_named_with_the_arrays_that_differ(tmp_pat
     save(tmp_path, 1)
     checkpoints = Checkpoints(tmp_path, Kept(2))
     expected = {**ABSTRACT, "params": {"dense": {"scale": ABSTRACT["params"]["dense"]["kernel"]}}}
-    message = r"step 1 in .* differ in params\.dense\.kernel, params\.dense\.scale; go on with the commit"
+    message = r"step 1 in .* arrays differ: params\.dense\.kernel, params\.dense\.scale; go on with that code"
     with pytest.raises(UserError, match=message):
         checkpoints.restore_newest(expected)
     checkpoints.close()

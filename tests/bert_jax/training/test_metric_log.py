@@ -80,6 +80,14 @@ def test_what_else_lies_in_tensorboards_directory_stays(tmp_path: Path) -> None:
     assert len(list((tmp_path / "tensorboard").glob("events.*"))) == 1
 
 
+def test_a_row_that_could_not_be_read_is_not_written(tmp_path: Path) -> None:
+    log = MetricLog(tmp_path, 0)
+    with pytest.raises(ValueError, match="is not a row of metrics: its values must be numbers"):
+        log.write({"step": 1, "split": "train", "entropy": [0.5, 0.7]})
+    log.close()
+    assert read_rows(tmp_path / METRICS_FILE) == []
+
+
 def test_a_broken_last_line_is_left_out_and_one_in_the_middle_is_named(tmp_path: Path) -> None:
     write(tmp_path, 1, 3, loss=0.5)
     file = tmp_path / METRICS_FILE

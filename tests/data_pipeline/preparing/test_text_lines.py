@@ -65,9 +65,10 @@ def test_damage_after_the_first_of_several_frames_is_found(tmp_path, suffix):
         read(tmp_path, format="wikiextractor")
 
 
-def test_padding_between_and_after_streams_of_xz_is_skipped(tmp_path):
-    stream = lzma.compress(WIKI.encode())
-    (tmp_path / "a.xz").write_bytes(stream + bytes(8) + stream + bytes(20_000))
+@pytest.mark.parametrize("suffix", ["gz", "xz"])
+def test_padding_between_and_after_streams_is_skipped(suffix, tmp_path):
+    stream = COMPRESSIONS[suffix](WIKI.encode())
+    (tmp_path / f"a.{suffix}").write_bytes(stream + bytes(8) + stream + bytes(20_000))
     assert read(tmp_path) == [*WIKI_DOCUMENTS, *WIKI_DOCUMENTS]
 
 
