@@ -203,7 +203,7 @@ _CHAIN_NOTE = "The chain begins with rotary positions, and each of its arms has 
 
 DEPARTURES = Study(
     name="departures",
-    title="Changes to BERT from later papers, alone and one after the other",
+    title="Changes to BERT from later papers, alone and combined",
     base="base",
     arms=_arms(_BASE_SETTINGS, (MNLI, MRPC, SST2, SQUAD_F1)),
     measures=(PERPLEXITY, BITS, MNLI, MRPC, SST2, SQUAD_F1, BLIMP),
