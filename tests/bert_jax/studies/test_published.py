@@ -19,7 +19,7 @@ def test_a_published_study_can_be_continued(name: str, tmp_path: Path) -> None:
         records.extractall(tmp_path, filter="data")
     study = STUDIES[name]
     scale = study.scales["small"]
-    first = read_record(tmp_path / study.base / "seed-0" / "pretraining").experiment
+    first = read_record(tmp_path / study.at(scale).base / "seed-0" / "pretraining").experiment
     corpus = {"data.corpus": first.data.corpus, "model.vocab_size": first.model.vocab_size}
     plan = make_plan(study, "small", scale, corpus)
     check_unchanged(tmp_path, plan, read_study(tmp_path)["corpus"], first.model.vocab_size)
