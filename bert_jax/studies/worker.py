@@ -34,6 +34,7 @@ from bert_jax.studies.directory import (
 from bert_jax.studies.measuring import Interrupted, measure
 from bert_jax.studies.places import Place
 from bert_jax.studies.plan import Job, MeasuringJob, Plan, PretrainingJob
+from bert_jax.training.accounting import run_flops
 from bert_jax.training.nonfinite import NonFiniteError
 from bert_jax.workdir import directory as workdir
 from data_pipeline.errors import UserError, may_pass
@@ -105,7 +106,7 @@ def _take(plan: Plan, directory: Path, place: Place, leases: Leases, lease: cont
     """
     pull_files(directory, f"*/{JOB_FILE}")
     found = _ENDED
-    for job in sorted(plan.jobs, key=lambda job: not place.has(job)):
+    for job in sorted(plan.jobs, key=lambda job: (not place.has(job), *_turn(job))):
         if read_ended(directory / job.path):
             continue
         if found == _ENDED:
@@ -123,6 +124,15 @@ def _take(plan: Plan, directory: Path, place: Place, leases: Leases, lease: cont
             lease.enter_context(attempt.pop_all())
             return str(job.path)
     return found
+
+
+def _turn(job: Job) -> tuple[int, float]:
+    """Jobs are done in the order of this: seed by seed, and of a seed the arm that costs most first.
+
+    A study then ends with short jobs, which workers share, and not with a long one for one of them alone.
+    """
+    pretraining = job if isinstance(job, PretrainingJob) else job.model
+    return pretraining.experiment.seed, -run_flops(pretraining.experiment)
 
 
 def _is_ready(job: Job, directory: Path) -> bool:

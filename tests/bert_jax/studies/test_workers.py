@@ -1,5 +1,6 @@
 """Workers of a study on this machine, and the signals that reach them."""
 
+import dataclasses
 import os
 import signal
 import threading
@@ -15,7 +16,8 @@ from bert_jax.studies.places import Place
 from bert_jax.studies.plan import Job, make_plan
 from bert_jax.studies.worker import HAND_OVER, work
 from bert_jax.studies.workers import run_workers
-from tests.bert_jax.studies.small_study import STUDY
+from bert_jax.study import Arm, HeldoutLM, Scale
+from tests.bert_jax.studies.small_study import STUDY, TINY
 
 
 def test_sigterm_while_workers_start_says_that_all_is_saved(
@@ -53,6 +55,31 @@ def test_a_signal_that_comes_as_a_job_ends_stops_the_worker(
     plan = make_plan(STUDY, "one", STUDY.scales["one"], {})
     assert work(plan, tmp_path, "tasks", Place(), lambda: None) == exit_status.SAVED
     assert len(done) == 1
+
+
+def test_of_each_seed_the_costliest_arm_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def end(job: Job, *_: object) -> int:
+        done.append(str(job.path))
+        write_ended(tmp_path, job, Ended(job.settings, 1.0, "1 x cpu"))
+        return 0
+
+    monkeypatch.setattr("bert_jax.studies.worker._do", end)
+    study = dataclasses.replace(
+        STUDY,
+        arms={"base": Arm(TINY), "wide": Arm(TINY, {"model.intermediate_size": 256})},
+        measures=(HeldoutLM("LM", "bits_per_byte"),),
+        published={},
+    )
+    plan = make_plan(study, "one", Scale(seeds=2), {})
+    assert work(plan, tmp_path, "tasks", Place(), lambda: None) == 0
+    assert done == [
+        f"{arm}/seed-{seed}/{name}"
+        for seed in (0, 1)
+        for arm in ("wide", "base")
+        for name in ("pretraining", "heldout")
+    ]
 
 
 def test_the_worst_status_is_that_of_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
