@@ -12,10 +12,11 @@ import jax
 import numpy as np
 from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-from jax.tree_util import DictKey, tree_map_with_path
+from jax.tree_util import tree_map_with_path
 
 from bert_jax.config import ParallelConfig
 from bert_jax.mesh import AXES
+from bert_jax.parameter_paths import names_of
 from data_pipeline.errors import UserError
 
 _TABLE: dict[tuple[str, ...], tuple[str | None, ...]] = {
@@ -54,8 +55,7 @@ def state_sharding(mesh: Mesh, abstract_state):  # type: ignore[no-untyped-def]
     """A NamedSharding for each array of a state (a tree of ShapeDtypeStruct)."""
 
     def place(path: tuple, leaf: jax.ShapeDtypeStruct) -> NamedSharding:
-        names = tuple(key.key for key in path if isinstance(key, DictKey))
-        return NamedSharding(mesh, _spec(mesh, names, leaf.shape))
+        return NamedSharding(mesh, _spec(mesh, names_of(path), leaf.shape))
 
     return tree_map_with_path(place, abstract_state)
 

@@ -106,7 +106,7 @@ def _take(plan: Plan, directory: Path, place: Place, leases: Leases, lease: cont
     """
     pull_files(directory, f"*/{JOB_FILE}")
     found = _ENDED
-    for job in sorted(plan.jobs, key=lambda job: (not place.has(job), *_turn(job))):
+    for job in sorted(plan.jobs, key=lambda job: (not place.has(job), *_turn(job, plan.scale.seeds - 1))):
         if read_ended(directory / job.path):
             continue
         if found == _ENDED:
@@ -126,13 +126,15 @@ def _take(plan: Plan, directory: Path, place: Place, leases: Leases, lease: cont
     return found
 
 
-def _turn(job: Job) -> tuple[int, float]:
+def _turn(job: Job, last_seed: int) -> tuple[int, bool, float]:
     """Jobs are done in the order of this: seed by seed, and of a seed the arm that costs most first.
 
-    A study then ends with short jobs, which workers share, and not with a long one for one of them alone.
+    In the last seed the measures come after all pretrainings. So a study has results early, and ends with
+    short jobs, which workers share, and not with a long one for one of them alone.
     """
     pretraining = job if isinstance(job, PretrainingJob) else job.model
-    return pretraining.experiment.seed, -run_flops(pretraining.experiment)
+    seed = pretraining.experiment.seed
+    return seed, seed == last_seed and job is not pretraining, -run_flops(pretraining.experiment)
 
 
 def _is_ready(job: Job, directory: Path) -> bool:

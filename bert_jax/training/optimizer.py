@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.tree_util import keystr, tree_map_with_path
+from jax.tree_util import tree_map_with_path
 from optax.contrib import MuonDimensionNumbers, scale_by_muon
 
 from bert_jax.config import BiasCorrection, OptimizerConfig
+from bert_jax.parameter_paths import names_of
 
 # Usual root mean square of AdamW's directions (Liu et al. 2025, section 2.2).
 _ADAMW_SIZE = 0.2
@@ -197,7 +198,7 @@ def scale_by_orthogonalization() -> optax.GradientTransformation:
 
     def axes(path: tuple, kernel: jax.Array) -> MuonDimensionNumbers:
         # Attention's output layer alone has the heads among its inputs.
-        num_inputs = 2 if "['attention']['output']" in keystr(path) else 1
+        num_inputs = 2 if names_of(path)[-3:-1] == ("attention", "output") else 1
         every = tuple(range(kernel.ndim))
         return MuonDimensionNumbers(every[:num_inputs], every[num_inputs:])
 
@@ -216,7 +217,7 @@ def _rule_of_each(params: optax.Params) -> optax.Params:
     """muon for the kernels of the encoder's layers, adamw for all other parameters."""
 
     def rule(path: tuple, _: jax.Array) -> str:
-        *outer, last = keystr(path).strip("[']").split("']['")
+        *outer, last = names_of(path)
         is_of_layer = "encoder" in outer and any(name.startswith("layer_") for name in outer)
         return "muon" if last == "kernel" and is_of_layer else "adamw"
 
@@ -225,6 +226,6 @@ def _rule_of_each(params: optax.Params) -> optax.Params:
 
 def _decay_mask(exclusions: tuple[str, ...]) -> Callable[[optax.Params], optax.Params]:
     def is_decayed(path: tuple, _: jax.Array) -> bool:
-        return not any(word in keystr(path) for word in exclusions)
+        return not any(word in name for name in names_of(path) for word in exclusions)
 
     return lambda params: tree_map_with_path(is_decayed, params)

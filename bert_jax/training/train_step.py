@@ -16,6 +16,7 @@ from jax.tree_util import tree_map_with_path
 
 from bert_jax.config import Remat
 from bert_jax.model.encoder import LAYER_INPUT
+from bert_jax.parameter_paths import names_of
 from bert_jax.task import Batch, Sums, Task
 
 Params: TypeAlias = optax.Params
@@ -189,7 +190,7 @@ def _freeze(task: Task, params: Params) -> Params:
     """Stops gradients at frozen parameters, so that the backward pass below them costs nothing."""
 
     def stop(path: tuple, array: jax.Array) -> jax.Array:
-        return array if task.learning_rate_scale(_names(path)) else jax.lax.stop_gradient(array)
+        return array if task.learning_rate_scale(names_of(path)) else jax.lax.stop_gradient(array)
 
     return tree_map_with_path(stop, params)
 
@@ -198,14 +199,10 @@ def _scale_by_rate(task: Task, updates: Params) -> Params:
     """The updates, each multiplied by its parameter's `learning_rate_scale`."""
 
     def scale(path: tuple, update: jax.Array) -> jax.Array:
-        factor = task.learning_rate_scale(_names(path))
+        factor = task.learning_rate_scale(names_of(path))
         return update if factor == 1 else update * factor
 
     return tree_map_with_path(scale, updates)
-
-
-def _names(path: tuple) -> tuple[str, ...]:
-    return tuple(str(entry.key) for entry in path)
 
 
 def _deal_rows(x: jax.Array, parts: int) -> jax.Array:

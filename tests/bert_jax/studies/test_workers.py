@@ -57,7 +57,9 @@ def test_a_signal_that_comes_as_a_job_ends_stops_the_worker(
     assert len(done) == 1
 
 
-def test_of_each_seed_the_costliest_arm_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_costliest_arm_comes_first_and_measures_of_the_last_seed_come_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done: list[str] = []
 
     def end(job: Job, *_: object) -> int:
@@ -75,10 +77,14 @@ def test_of_each_seed_the_costliest_arm_comes_first(tmp_path: Path, monkeypatch:
     plan = make_plan(study, "one", Scale(seeds=2), {})
     assert work(plan, tmp_path, "tasks", Place(), lambda: None) == 0
     assert done == [
-        f"{arm}/seed-{seed}/{name}"
-        for seed in (0, 1)
-        for arm in ("wide", "base")
-        for name in ("pretraining", "heldout")
+        "wide/seed-0/pretraining",
+        "wide/seed-0/heldout",
+        "base/seed-0/pretraining",
+        "base/seed-0/heldout",
+        "wide/seed-1/pretraining",
+        "base/seed-1/pretraining",
+        "wide/seed-1/heldout",
+        "base/seed-1/heldout",
     ]
 
 
