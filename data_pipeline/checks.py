@@ -76,8 +76,8 @@ def check_positive(name: str, value: int) -> None:
 
 
 def check_size(name: str, value: int, most: int = LARGEST) -> None:
-    """Raises UserError unless a setting is an int from 1 to `most`."""
-    if type(value) is not int or not 1 <= value <= most:
+    """Raises UserError unless a setting is a whole number from 1 to `most`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not 1 <= value <= most:
         raise UserError(f"{name} is {value!r}; it must be a whole number from 1 to {most}")
 
 

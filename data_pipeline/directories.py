@@ -41,10 +41,10 @@ def follow_links(path: Path) -> Path:
 
 
 def check_new_file(path: Path) -> None:
-    """Raises UserError if a file that is to be made, by --output, exists or is a URL."""
+    """Raises UserError if what is to be made, a file or a directory, exists or is a URL."""
     check_path(path, "--output")
     if path.exists():
-        raise UserError(f"{path} exists; name a file that does not, or remove it first")
+        raise UserError(f"--output {path} exists; name another one, or remove it first")
 
 
 @contextlib.contextmanager

@@ -24,13 +24,9 @@ class TfdsSplit:
         return f"{self.source} {self.split}"
 
     @property
-    def _builder(self) -> Any:
-        return open_tfds(self.source)
-
-    @property
     def names(self) -> tuple[str, ...]:
         """Names of the fields, in the data set's order."""
-        return tuple(self._builder.info.features)
+        return tuple(open_tfds(self.source).info.features)
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Yields the examples in the order of the data set's files, with values of JSON's types.
@@ -38,8 +34,9 @@ class TfdsSplit:
         A class label becomes its name, or None where TFDS has -1, as in test sets without labels. Raises
         UserError if a text is not UTF-8.
         """
-        features = self._builder.info.features
-        examples = read_split(self._builder, self.split).as_numpy_iterator()
+        builder = open_tfds(self.source)
+        features = builder.info.features
+        examples = read_split(builder, self.split).as_numpy_iterator()
         for number, example in enumerate(examples, start=1):
             yield _plain(example, features, f"{self}, example {number}")
 

@@ -126,7 +126,7 @@ def test_an_object_in_the_way_of_an_output_is_refused(
     upload(tmp_path / "features.npz", bucket.BucketDirectory("gs://bucket/features.npz"))
     flags = ["--model", str(tmp_path), "--input", str(tmp_path / "texts.txt")]
     assert main(["features", *flags, "--output", "gs://bucket/features.npz"]) == 2
-    assert "features.npz exists; name a file that does not" in capsys.readouterr().err
+    assert "features.npz exists; name another one" in capsys.readouterr().err
 
 
 def test_a_whole_bucket_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

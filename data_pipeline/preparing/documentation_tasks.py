@@ -76,6 +76,7 @@ def _neighbours(chosen: Sequence[Document], limit: int) -> list[tuple[str, ...]]
         (number, first, second)
         for number, (_, sentences) in enumerate(chosen)
         for first, second in itertools.pairwise(sentences)
+        if len(chosen) > 1  # without another one no sentences could be told to be no neighbours
     ]
     draw = random.Random(0)
     drawn = draw.sample(pairs, min(limit, len(pairs)) // 2 * 2)

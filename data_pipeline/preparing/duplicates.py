@@ -54,9 +54,6 @@ class Duplicates:
         return dataclasses.replace(inputs, left_out=tuple(np.split(self.found["document"], borders)))
 
 
-NO_DUPLICATES = Duplicates(np.empty(0, _FOUND))
-
-
 def find_duplicates(
     inputs: Inputs,
     handling: DuplicateHandling,
@@ -82,7 +79,7 @@ def find_duplicates(
       UserError: an input cannot be read.
     """
     if handling == "keep":
-        return NO_DUPLICATES
+        return Duplicates(np.empty(0, _FOUND))
     path = directory / _FOUND_FILE
     if not path.exists():
         signatures = directory / _SIGNATURES_FILE

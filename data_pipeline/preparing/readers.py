@@ -70,11 +70,6 @@ def read_sentences(lines: Iterable[str]) -> Iterator[list[str]]:
             yield from cut_document(group)
 
 
-def read_single_lines(lines: Iterable[str]) -> Iterator[str]:
-    """One document per line."""
-    return _cut_all(lines)
-
-
 def read_text(lines: Iterable[str]) -> Iterator[str]:
     """The whole file as one document; blank lines separate paragraphs, other line ends are only wrapping."""
     for paragraphs in gather_lines(" ".join(paragraph) for paragraph in read_sentences(lines)):
@@ -160,7 +155,7 @@ def _parse(
         case "text":
             return read_text(lines)
         case "lines":
-            return read_single_lines(lines)
+            return _cut_all(lines)
         case "sentences":
             return read_sentences(lines)
         case "parquet":

@@ -14,15 +14,7 @@ COLUMN_KEYS = ("input_ids", "input_mask", "segment_ids")
 SLOT_KEYS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 """Arrays with a value for each prediction that a row has space for."""
 
-RECORD_KEYS = (
-    "input_ids",
-    "input_mask",
-    "segment_ids",
-    "masked_lm_positions",
-    "masked_lm_ids",
-    "masked_lm_weights",
-    "next_sentence_labels",
-)
+RECORD_KEYS = (*COLUMN_KEYS, *SLOT_KEYS, "next_sentence_labels")
 """The arrays that google-research/bert's TFRecords hold."""
 
 INSTANCE_STARTS = "instance_starts"

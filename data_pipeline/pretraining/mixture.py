@@ -59,13 +59,19 @@ class MixedSource:
         return np.cumsum([len(source) for source in self.sources])
 
     def order(self, seed: int, stream: int, positions: tf.Tensor) -> tf.Tensor:
-        corpora, visits = mix(seed, stream, positions, share_out(self.weights, BLOCK))
+        shares = share_out(self.weights, BLOCK)
+        corpora, visits = mix(seed, stream, positions, shares)
         numbers = tf.zeros([tf.size(positions), self.instances_per_row], tf.int64)
         first = 0
         for corpus, source in enumerate(self.sources):
             own_stream = stream + corpus * _STREAMS_OF_CORPUS
-            own = shuffled_columns(seed, own_stream, visits, len(source), self.instances_per_row)
-            numbers = tf.where((corpora == corpus)[:, tf.newaxis], first + own, numbers)
+            is_own = corpora == corpus
+            # A row of another corpus gets a visit near those of the batch, or else `shuffled_columns`
+            # would make the keys of all epochs between them.
+            near = positions // BLOCK * shares[corpus]
+            own_visits = tf.where(is_own, visits, near)
+            own = shuffled_columns(seed, own_stream, own_visits, len(source), self.instances_per_row)
+            numbers = tf.where(is_own[:, tf.newaxis], first + own, numbers)
             first += len(source)
         return numbers
 

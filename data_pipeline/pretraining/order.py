@@ -66,7 +66,8 @@ def _cipher_keys(seed: int, stream: int, epochs: tf.Tensor) -> tf.Tensor:
     """uint32 [n, 3]: the cipher's key in each of the int64 `epochs` [n].
 
     Of each word the cipher takes only half as many bits as an instance number has, so seed, stream and epoch
-    themselves would be the same to it as others: 0 as 256, with 60,000 instances.
+    themselves would be the same to it as others: 0 as 256, with 60,000 instances. Time and memory grow with
+    the span of the epochs, so they must lie close together.
     """
     first, last = tf.reduce_min(epochs), tf.reduce_max(epochs)
     bits = tf.raw_ops.StatelessRandomUniformFullIntV2(

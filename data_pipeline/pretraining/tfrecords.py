@@ -54,13 +54,16 @@ class Records:
 
 
 def find_records(corpus: str, split: str) -> list[Path]:
-    """The TFRecord files of a split: of a directory those named *tfrecord*, of a glob all that match; but no
-    hidden file and no `vocab.txt`.
+    """The TFRecord files of a split: of a directory those named *tfrecord*, a file itself, of a glob all that
+    match; but no hidden file and no `vocab.txt`.
 
     Files whose names begin with "heldout" are the held-out split, all others the training split.
     """
     path = Path(corpus)
-    found = path.glob("*tfrecord*") if path.is_dir() else map(Path, glob.glob(corpus))
+    if path.is_dir():
+        found = path.glob("*tfrecord*")
+    else:  # the name of a file may look like a pattern
+        found = iter([path]) if path.is_file() else map(Path, glob.glob(corpus))
     files = sorted(
         file
         for file in found
@@ -123,7 +126,7 @@ def _spans(path: Path, file: memoryview) -> NDArray[np.int64]:
 
 def check_settings(records: Records, data: DataConfig) -> None:
     """Raises UserError naming a setting that does not apply to TFRecords and is not at its default."""
-    others = ("corpus", "phases", "masking", "batch_schedule")
+    others = ("corpus", "weights", "phases", "masking", "batch_schedule")
     parts = (("data", data, DataConfig()), ("data.masking", data.masking, MaskingConfig()))
     for prefix, ours, default in parts:
         for name, value in vars(ours).items():

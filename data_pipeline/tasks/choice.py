@@ -113,14 +113,10 @@ def choice_rows(examples: Sequence[ChoiceExample], tokenizer: TaskTokenizer, max
     choices = [choice for example in examples for choice in example.choices]
     sequences = encode_pairs(tokenizer, contexts, choices, max_length)
     present = np.array([place < len(example.choices) for example in examples for place in range(width)])
-    return make_rows(sequences.spread(present), choice_labels(examples), sequences_per_row=width)
-
-
-def choice_labels(examples: Sequence[ChoiceExample]) -> dict[str, np.ndarray]:
-    """`labels` int32 [R], or nothing if no example has one. Raises UserError if some have."""
-    if not all_or_none((example.place, example.label is not None) for example in examples):
-        return {}
-    return {"labels": np.array([example.label for example in examples], np.int32)}
+    targets = {}
+    if all_or_none((example.place, example.label is not None) for example in examples):
+        targets["labels"] = np.array([example.label for example in examples], np.int32)
+    return make_rows(sequences.spread(present), targets, sequences_per_row=width)
 
 
 def json_example(record: Record) -> ChoiceExample:

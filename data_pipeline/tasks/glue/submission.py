@@ -72,7 +72,8 @@ def join_submissions(sources: Iterable[Path]) -> dict[str, str]:
             raise UserError(
                 f"there is no {source}; finetune writes it for a GLUE task whose test files are in --data"
             ) from None
-        except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        except (OSError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+            # RuntimeError: encrypted, or compressed in a way that zipfile does not know.
             raise bad_input(error, source, f"{source} is no zip of predictions") from None
         for name, text in found.items():
             _check(source, name, text)

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from data_pipeline.errors import UserError
+from data_pipeline.checks import check_positive
 from data_pipeline.tasks.finetuning.flags import TaskFlags
 
 
@@ -25,7 +25,5 @@ class Flags(TaskFlags):
     cut_by: ClassVar[str] = "max_query_length"
 
     def __post_init__(self) -> None:
-        if self.doc_stride < 1 or self.max_query_length < 1:
-            raise UserError("doc_stride and max_query_length must be 1 or more")
-        if self.n_best_size < 1 or self.max_answer_length < 1:
-            raise UserError("n_best_size and max_answer_length must be 1 or more")
+        for name in ("doc_stride", "max_query_length", "n_best_size", "max_answer_length"):
+            check_positive(name, getattr(self, name))

@@ -208,11 +208,13 @@ def _find_answer(example: SquadExample) -> tuple[int, int] | None:
     if not example.answers:
         raise UserError(f"question {example.id} has no answer and is not marked is_impossible")
     answer, context = example.answers[0], example.context
+    if not 0 <= answer.start < len(context):
+        return None
     end = answer.start + len(answer.text)
     if answer.text and answer.text == answer.text.strip() and context[answer.start : end] == answer.text:
         return answer.start, end
     words = answer.text.split()
-    if not words or not 0 <= answer.start < len(context):
+    if not words:
         return None
     first = answer.start - len(re.split(r"\s", context[: answer.start])[-1])  # where its words begin
     last = end + len(re.split(r"\s", context[end:], maxsplit=1)[0])

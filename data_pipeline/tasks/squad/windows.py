@@ -167,5 +167,5 @@ def _piece_spans(windows: Windows, spans: np.ndarray) -> Iterator[tuple[int, int
         first = np.searchsorted(passage.ends, start, side="right")
         last = np.searchsorted(passage.starts, end, side="left") - 1
         if first > last:
-            raise UserError(f"the answer of question {example.id} gives no piece of the vocabulary")
+            raise UserError(f"the answer of question {example.id} is covered by no piece of its context")
         yield int(first), int(last)

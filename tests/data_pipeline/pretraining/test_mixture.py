@@ -9,6 +9,7 @@ from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.corpus.store import describe, open_store, verify
 from data_pipeline.corpus.tokenizer import WordPiece
 from data_pipeline.errors import UserError
+from data_pipeline.pretraining import order
 from data_pipeline.pretraining.batches import evaluation_batches, make_source, training_batches
 from data_pipeline.pretraining.mixture import BLOCK, mix, share_out
 from data_pipeline.tensorflow_cpu import tf
@@ -100,6 +101,22 @@ def test_each_corpus_goes_through_its_own_epochs(corpora):
         first += len(part)
     alone = source.sources[0].order(3, 0, tf.range(len(orders[0]), dtype=tf.int64)).numpy()[:, 0]
     assert orders[0].tolist() == alone.tolist(), "the first corpus has the order that it has alone"
+
+
+def test_a_batch_costs_as_much_late_as_early(corpora, monkeypatch):
+    # Rows of a large corpus, seen as visits of a small one, would span thousands of its epochs.
+    made = []
+    original = order._cipher_keys
+
+    def count_epochs(seed, stream, epochs):
+        made.append(int(tf.reduce_max(epochs) - tf.reduce_min(epochs)) + 1)
+        return original(seed, stream, epochs)
+
+    monkeypatch.setattr(order, "_cipher_keys", count_epochs)
+    source = make_source(open_store(corpora, "train", (0.2, 0.8)), DATA, DATA.phases[0])
+    for first in (0, 10**9):
+        source.order(3, 0, first + tf.range(64, dtype=tf.int64))
+    assert max(made) < BLOCK
 
 
 def test_corpora_of_one_size_are_not_in_one_order(tmp_path):

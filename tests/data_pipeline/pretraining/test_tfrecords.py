@@ -147,6 +147,18 @@ def test_settings_that_records_do_not_follow_are_refused(directory, change, mess
         train(directory, dataclasses.replace(DATA, **change))
 
 
+def test_a_file_whose_name_looks_like_a_pattern_is_read(tmp_path):
+    (tmp_path / "[v1]").mkdir()
+    write_records(tmp_path / "[v1]" / "a.tfrecord", range(30))
+    assert len(train(tmp_path / "[v1]" / "a.tfrecord")) == 10
+
+
+def test_one_corpus_of_records_may_have_a_weight(directory):
+    weighted = train(directory, dataclasses.replace(DATA, weights=(1.0,)))
+    for batch, alone in zip(weighted, train(directory), strict=True):
+        np.testing.assert_array_equal(batch["input_ids"], alone["input_ids"])
+
+
 def test_a_glob_that_matches_nothing_is_named(tmp_path):
     with pytest.raises(UserError, match=r"none\*"):
         train(tmp_path / "none*")

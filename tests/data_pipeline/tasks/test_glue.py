@@ -230,6 +230,12 @@ def test_what_cannot_be_submitted_is_named(tmp_path):
     (tmp_path / "d.zip").write_text("x")
     with pytest.raises(UserError, match=r"d.zip is no zip of predictions"):
         join_submissions([tmp_path / "d.zip"])
+    encrypted = bytearray(short.read_bytes())
+    encrypted[6] |= 1  # the flag of the file's header, and that of the directory's
+    encrypted[encrypted.index(b"PK\x01\x02") + 8] |= 1
+    (tmp_path / "encrypted.zip").write_bytes(encrypted)
+    with pytest.raises(UserError, match=r"encrypted.zip is no zip of predictions"):
+        join_submissions([tmp_path / "encrypted.zip"])
     (tmp_path / "e.zip").symlink_to("/proc/self/mem")
     with pytest.raises(Unfinished, match=r"e.zip: Input/output error; run the same command again"):
         join_submissions([tmp_path / "e.zip"])

@@ -182,7 +182,7 @@ def test_files_are_those_that_squad_reads(windows, tmp_path):
     assert not (tmp_path / "v1" / "null_odds.json").exists()
 
 
-@pytest.mark.parametrize("wrong", [{"n_best_size": 0}, {"max_answer_length": 0}])
-def test_sizes_below_one_are_refused(wrong):
-    with pytest.raises(UserError, match="n_best_size and max_answer_length must be 1 or more"):
-        Flags(**wrong)
+@pytest.mark.parametrize("name", ["n_best_size", "max_answer_length"])
+def test_sizes_below_one_are_refused(name):
+    with pytest.raises(UserError, match=f"{name} is 0; it must be at least 1"):
+        Flags(**{name: 0})

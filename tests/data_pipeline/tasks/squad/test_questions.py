@@ -103,6 +103,12 @@ def test_finds_the_nearest_of_several_in_the_word():
     assert find_answers([twice]).spans.tolist() == [[6, 9]]
 
 
+def test_an_offset_before_the_passage_is_elsewhere():
+    examples = [example(f"q{i}", "Paris", 27) for i in range(199)]
+    before = SquadExample("before", "Where?", CONTEXT, (Answer(CONTEXT[-6:-1], -6),), is_impossible=False)
+    assert find_answers([*examples, before]).misplaced == ("before",)
+
+
 def test_leaves_out_the_few_answers_that_are_elsewhere():
     examples = [example(f"q{i}", "Paris", 27) for i in range(199)] + [example("bad", "Paris", 0)]
     labelled = find_answers(examples)

@@ -192,7 +192,7 @@ def test_training_questions_whose_answer_has_no_piece_are_left_out(tokenizer):
 def test_an_answer_that_gives_no_piece_is_named(tokenizer):
     example = make_example("the \u200b king", "\u200b")
     windows = make_windows([example], make_task_tokenizer(tokenizer), SHORT)
-    with pytest.raises(UserError, match="answer of question q gives no piece"):
+    with pytest.raises(UserError, match="answer of question q is covered by no piece"):
         label_windows(windows, np.array([[4, 5]]))
 
 
@@ -211,8 +211,8 @@ def test_sentencepiece_answers_are_labelled_though_its_pieces_hold_the_blank_bef
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"doc_stride": 0}, "doc_stride and max_query_length must be 1 or more"),
-        ({"max_query_length": 0}, "doc_stride and max_query_length must be 1 or more"),
+        ({"doc_stride": 0}, "doc_stride is 0; it must be at least 1"),
+        ({"max_query_length": 0}, "max_query_length is 0; it must be at least 1"),
         ({"max_seq_length": 67, "max_query_length": 64}, r"must exceed max_query_length \(64\) by"),
     ],
 )
