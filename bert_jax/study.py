@@ -79,6 +79,10 @@ class Finetuned(Measure):
 
     of_column: ClassVar[tuple[str, ...]] = (*Measure.of_column, "lower_is_better")
 
+    def __post_init__(self) -> None:
+        if self.every is not None:
+            check_positive(f"{self.column}: every", self.every)
+
     @property
     def name(self) -> str:
         return "-".join(filter(None, (self.task, self.variant)))
@@ -102,6 +106,7 @@ class Probe(Finetuned):
     of_column: ClassVar[tuple[str, ...]] = (*Finetuned.of_column, "layer")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.layer is not None and self.layer < 0:
             raise UserError(f"{self.column}: layer is {self.layer}; it must be 0, the embeddings, or more")
 
@@ -223,22 +228,35 @@ class Study:
             raise UserError(
                 f"study {self.name}: {min(unknown)!r} is none of its arms: {', '.join(self.arms)}"
             )
+        measures = (*self.measures, *(m for scale in self.scales.values() for m in scale.measures or ()))
+        columns = dict.fromkeys(measure.column for measure in measures)
+        if unknown := set().union(*self.published.values()) - set(columns):
+            raise UserError(
+                f"study {self.name}: {min(unknown)!r} in published is none of its columns: "
+                f"{', '.join(columns)}"
+            )
 
     def at(self, scale: Scale) -> "Study":
         """The study with what a scale has in place of its arms, base and measures; `scales` keep the rest."""
         if scale.arms is None and not scale.base and scale.measures is None:
             return self
         arms = self.arms if scale.arms is None else scale.arms
+        measures = self.measures if scale.measures is None else scale.measures
+        columns = {measure.column for measure in measures}
         return dataclasses.replace(
             self,
             base=scale.base or self.base,
             arms=arms,
-            measures=self.measures if scale.measures is None else scale.measures,
+            measures=measures,
             scales={
                 name: dataclasses.replace(other, arms=None, base="", measures=None)
                 for name, other in self.scales.items()
             },
-            published={arm: row for arm, row in self.published.items() if arm in arms},
+            published={
+                arm: {column: value for column, value in row.items() if column in columns}
+                for arm, row in self.published.items()
+                if arm in arms
+            },
         )
 
     def _check_arms(self) -> None:

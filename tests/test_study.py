@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path, PurePosixPath
 
@@ -16,8 +17,10 @@ import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.parallel.leases import Leases
-from bert_jax.studies.directory import JOB_FILE, LEASES_DIRECTORY
+from bert_jax.studies.directory import JOB_FILE, LEASES_DIRECTORY, Ended, write_ended
 from bert_jax.studies.file import read_studies
+from bert_jax.studies.plan import make_plan
+from data_pipeline.atomic import write_json
 from tests.tiny_study import outcomes, run_killed, start_worker, study, write_data
 
 KILLS = int(os.environ.get("BERT_JAX_KILLS", "4"))
@@ -62,6 +65,34 @@ def test_what_is_done_is_not_done_again_and_a_new_seed_is_added(
     assert all("/seed-2/" in line for line in begun)
     before, now = outcomes(undisturbed), outcomes(output)
     assert {name: now[name] for name in before} == before
+    # The new seed belongs to the study, also where the flag is not given again.
+    capfd.readouterr()
+    assert main(study(data[4:], output, "--status")) == 0
+    assert "21 of 21 done" in capfd.readouterr().out
+    (output / "report.md").unlink()
+    assert main(study(data[4:], output, "--report")) == 0
+    assert "3 pretraining seeds, 21 of 21 jobs done" in (output / "report.md").read_text()
+
+
+@pytest.mark.slow
+def test_data_of_other_flags_is_compared_too_and_checkpoints_that_are_gone_are_not_asked_for(
+    data: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, tasks, file = tmp_path / "study", tmp_path / "tasks", tmp_path / "mine.py"
+    shutil.copytree(data[3], tasks)
+    given = [*data[:2], "--tasks", str(tasks), "--file", str(file)]
+    file.write_text(ONE_ARM.format("", TOPIC_EVERY=None))
+    assert main(study(given, output, "--workers", "1")) == 0
+    dev = tasks / "topic" / "dev.tsv"
+    text = dev.read_text()
+    dev.write_text(text + "the cat\tcat\n")
+    file.write_text(ONE_ARM.format(', "longer": Arm(TINY, finetuning={"epochs": (2.0,)})', TOPIC_EVERY=None))
+    said = refusal(study(given, output, "--workers", "1"), capsys)
+    assert f"{tasks}/topic is not the data on which this study has measured classify before" in said
+    dev.write_text(text)
+    file.write_text(ONE_ARM.format("", TOPIC_EVERY=4))
+    said = refusal(study(given, output, "--workers", "1"), capsys)
+    assert "base/seed-0/pretraining was made with other settings: keep_every None -> 4" in said
 
 
 @pytest.mark.slow
@@ -237,6 +268,18 @@ def test_bad_flags_are_refused_in_one_line(
     assert not (tmp_path / "study").exists()
 
 
+ONE_ARM = """
+import dataclasses
+from bert_jax.study import Arm, Scale
+from tests.bert_jax.studies.small_study import STUDY, TINY, TOPIC
+STUDY = dataclasses.replace(
+    STUDY,
+    arms={{"base": Arm(TINY, {{"keep_every": {TOPIC_EVERY}}}){}}},
+    measures=(dataclasses.replace(TOPIC, every={TOPIC_EVERY}),),
+    scales={{"tiny": Scale(seeds=1)}},
+    published={{}},
+)
+"""
 MEASURES = """
 import dataclasses
 from bert_jax.study import Finetuned, MinimalPairs
@@ -289,9 +332,27 @@ def test_measures_that_cannot_be_made_are_named_before_anything_is_run(
     assert not (tmp_path / "study").exists()
 
 
+def test_pairs_are_those_that_other_models_were_measured_on(
+    data: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, tasks, file = tmp_path / "study", tmp_path / "tasks", tmp_path / "mine.py"
+    tasks.mkdir()
+    (tasks / "pairs.jsonl").write_text('{"sentence_good": "the cat", "sentence_bad": "cat the"}\n')
+    file.write_text(MEASURES.format('MinimalPairs("BLiMP", "accuracy", "pairs.jsonl")'))
+    (mine,) = read_studies(file).values()
+    job = make_plan(mine, "tiny", mine.scales["tiny"], {}).measured["base", 0][0]
+    measured = {"metrics": {"accuracy": 50.0}, "data_fingerprint": "of other pairs"}
+    write_ended(output, job, Ended(job.settings, 1.0, "1 x cpu", (measured,)))
+    write_json(output / "study.json", {"study": "tiny", "scale": "tiny", "budget_hours": None})
+    said = refusal(study([*data[:2], "--tasks", str(tasks), "--file", str(file)], output), capsys)
+    assert "pairs.jsonl is not the data on which this study has measured minimal-pairs-pll_word_l2r" in said
+
+
 def test_status_before_the_start_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", "smoke", "--output", str(tmp_path / "study"), "--status"]) == 75
-    assert "0 of 24 done, 24 left" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"{tmp_path / 'study'} holds no study yet" in said
+    assert "0 of 24 done, 24 left" in said
     assert not (tmp_path / "study").exists()
 
 
@@ -354,6 +415,13 @@ def test_a_file_that_is_no_study_is_refused(
         file.write_text(text)
     said = refusal(["study", "tiny", "--file", str(file), "--output", str(tmp_path / "out")], capsys)
     assert message in said
+
+
+def test_a_file_may_import_the_one_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "beside_my_study.py").write_text("from tests.bert_jax.studies.small_study import STUDY\n")
+    (tmp_path / "my_study_and_another.py").write_text("from beside_my_study import STUDY\n")
+    assert read_studies(tmp_path / "my_study_and_another.py")
 
 
 def test_a_file_may_not_take_the_place_of_a_module(

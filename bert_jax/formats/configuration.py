@@ -24,9 +24,9 @@ SIZES = {
 }
 """Setting names: ours, and google-research/bert's, which Hugging Face adopted."""
 
-# How a model computes is no format's affair; tables of arrays tell poolers, widths and groups apart; and the
-# settings of single layers say which base and which window each has.
-_NOT_TOLD = ("dtype", "attention_kernel", "pooler", "rotary_base_local", "global_every", *OPTIONAL_SIZES)
+# Not compared: how a model computes, which no file describes; pooler, width of the embeddings and groups,
+# which the tables of arrays decide; what `of_layer` resolves for each layer.
+_NOT_COMPARED = ("dtype", "attention_kernel", "pooler", "rotary_base_local", "global_every", *OPTIONAL_SIZES)
 
 
 def check_told(model: ModelConfig, told: ModelConfig, format_name: str) -> None:
@@ -37,7 +37,7 @@ def check_told(model: ModelConfig, told: ModelConfig, format_name: str) -> None:
       told: what reading the file gives.
       format_name: whose file it is, for the message.
     """
-    left_out = {*_NOT_TOLD} if model.positions == "rotary" else {*_NOT_TOLD, "rotary_base"}
+    left_out = {*_NOT_COMPARED} if model.positions == "rotary" else {*_NOT_COMPARED, "rotary_base"}
     names = [field.name for field in dataclasses.fields(ModelConfig) if field.name not in left_out]
     for number in range(model.num_layers):
         ours, theirs = model.of_layer(number), told.of_layer(number)

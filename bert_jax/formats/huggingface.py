@@ -23,6 +23,7 @@ from bert_jax.formats.tensors import Entry, Tensors, describe_missing, from_tens
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import objective_name
 from data_pipeline.atomic import write_json
+from data_pipeline.config import Pairing
 from data_pipeline.corpus.special_tokens import special_tokens
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.json_text import read_object
@@ -37,6 +38,8 @@ _CLASS_OF_HEAD = {
 """Head -> BERT's name of the class for a model without an objective that has this head."""
 _WITHOUT_POOLER = ("BertForMaskedLM", "BertLMHeadModel", "ElectraForPreTraining")
 """Classes of pretrained models to which a pooler would be an unexpected key."""
+_OURS = "bert_jax"
+"""Field of `config.json` for what transformers has no field for."""
 _POSITIONS = ("encoder", "embeddings", "position_embeddings", "embedding")
 
 
@@ -68,7 +71,7 @@ def read(directory: Path) -> PretrainedModel:
         tensors |= _load(file)
     tensors = _modern_names(tensors, family, directory)
     table = family.entries(config)
-    tensors = _from_first_position(tensors, family, table, fields)
+    tensors = _with_pooler(_from_first_position(tensors, family, table, fields), family)
     params = from_tensors(tensors, table, parameter_shapes(config), family.prefix, directory)
     return PretrainedModel(
         name=directory.resolve().name,
@@ -77,7 +80,7 @@ def read(directory: Path) -> PretrainedModel:
         tokenizer=tokenizer,
         vocabulary=vocabulary,
         family=family.model_type,
-        objective=objective_of(config, params, family.pairing),
+        objective=objective_of(config, params, _pairing(fields, family)),
         left_out=left_out(tensors, table),
     )
 
@@ -100,6 +103,7 @@ def write(directory: Path, model: PretrainedModel) -> None:
             **fields,
             "tie_word_embeddings": True,
             "dtype": "float32",
+            **_pairing_fields(model),
             **_task_settings(model),
         },
     )
@@ -231,6 +235,30 @@ def _output_layer(name: str, layer: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The new layer of a fine-tuned model, in torch's layout."""
     kernel = np.ascontiguousarray(np.asarray(layer["kernel"]).T)
     return {f"{name}.weight": kernel, f"{name}.bias": np.asarray(layer["bias"])}
+
+
+def _pairing_fields(model: PretrainedModel) -> dict[str, Any]:
+    """What the head on pairs was trained to predict, if it was."""
+    pairing = getattr(model.objective, "pairing", None)
+    return {_OURS: {"pairing": pairing}} if pairing else {}
+
+
+def _pairing(fields: Mapping[str, Any], family: Family) -> Pairing:
+    """What a head on pairs was trained to predict: what `write` has stored, or else what its family's was."""
+    ours = fields.get(_OURS)
+    return ours.get("pairing", family.pairing) if isinstance(ours, Mapping) else family.pairing
+
+
+def _with_pooler(tensors: dict[str, np.ndarray], family: Family) -> dict[str, np.ndarray]:
+    """The tensors with the layer before a classifier as the pooler, where its class has a name of its own."""
+    kernel, bias = (
+        dict(next(iter(family.poolers.values()))).get(f"pooler/dense/{name}") for name in ("kernel", "bias")
+    )
+    for task in family.tasks.values():
+        names = f"{task.pooler}.weight", f"{task.pooler}.bias"
+        if kernel and bias and all(name in tensors for name in names):
+            tensors = {**tensors, kernel: tensors[names[0]], bias: tensors[names[1]]}
+    return tensors
 
 
 def _from_first_position(

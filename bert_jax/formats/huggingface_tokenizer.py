@@ -238,7 +238,8 @@ def _read_settings(directory: Path) -> dict[str, bool]:
         name = told.get("tokenizer_class")
         if name is not None and name not in _CLASSES:
             raise UserError(
-                f"{file} names the tokenizer {name}; without {TOKENIZER_FILE} it must be BertTokenizer"
+                f"{file} names the tokenizer {name}; without {TOKENIZER_FILE} it must be one of "
+                f"{', '.join(_CLASSES)}"
             )
     return _check_settings(directory / SETTINGS_FILE, told)
 

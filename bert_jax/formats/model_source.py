@@ -19,5 +19,5 @@ class ModelSource:
     step: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Step of the checkpoint of a run; the newest by default."""
     activation: Activation | None = None
-    """Activation of the feed-forward layers, if the model's directory does not name it, or names the
+    """Activation of feed-forward layers and heads, if the model's directory does not name it, or names the
     wrong one."""

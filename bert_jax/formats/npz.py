@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from flax.traverse_util import flatten_dict
 
+from bert_jax.formats.families import FAMILIES
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, write_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel, parameter_shapes
 from bert_jax.formats.tensors import Entry, from_tensors, left_out, to_tensors
@@ -45,9 +46,16 @@ def read(directory: Path) -> PretrainedModel:
     try:
         fields = read_object(directory / CONFIG_FILE)
         config = from_json(ModelConfig, fields["model"])
-        objective = fields["objective"] and from_json(Objective, fields["objective"])  # type: ignore[type-abstract]
+        objective = None
+        if fields["objective"] is not None:
+            objective = from_json(Objective, fields["objective"])  # type: ignore[type-abstract]
+        family = fields.get("family")
+        if family is not None and family not in tuple(FAMILIES):
+            raise UserError(f"family is {family!r}; valid: {', '.join(FAMILIES)}")
     except (KeyError, TypeError) as error:
         raise UserError(f"{directory / CONFIG_FILE} is not of this format: {error!r}") from None
+    except UserError as error:
+        raise UserError(f"{directory / CONFIG_FILE}: {error}") from None
     weights = directory / WEIGHTS_FILE
     try:
         # np.load leaves a damaged file open if it opened the file itself.
@@ -64,7 +72,7 @@ def read(directory: Path) -> PretrainedModel:
         params=from_tensors(tensors, table, shapes, "encoder/", directory),
         tokenizer=tokenizer,
         vocabulary=vocabulary,
-        family=fields.get("family"),
+        family=family,
         objective=objective,
         left_out=left_out(tensors, table),
     )

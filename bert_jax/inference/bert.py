@@ -53,8 +53,8 @@ class Encoded:
     cut: int
     """Number of texts that were truncated to the model's positions."""
     pooled_output: np.ndarray | None = None
-    """float32 [texts, D]: tanh of a linear layer on [CLS], trained by the objective's task for pairs of
-    segments, such as next sentence prediction."""
+    """float32 [texts, D]: what the pooler (`model.pooler`) gives at [CLS]; in BERT tanh of a linear layer,
+    trained by the task for pairs of segments."""
     sequence_output: list[np.ndarray] | None = None
     """float32 [T, D]: the output of the last layer."""
     embedding_output: list[np.ndarray] | None = None

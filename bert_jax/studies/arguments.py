@@ -64,6 +64,8 @@ class RunStudy:
     status: tyro.conf.FlagCreatePairsOff[bool] = False
     """Show what is done, under way and left, and start nothing; status 75
     while something is left."""
+    report: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Write the report of what is done, and start nothing."""
     retry: tyro.conf.FlagCreatePairsOff[bool] = False
     """Try failed jobs again."""
     check_flags: tyro.conf.FlagCreatePairsOff[bool] = False

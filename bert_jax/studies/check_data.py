@@ -22,7 +22,7 @@ from data_pipeline.config import split_corpora
 from data_pipeline.corpus.store import Description
 from data_pipeline.corpus.vocabulary_file import Vocabulary
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.minimal_pairs import read_minimal_pairs
+from data_pipeline.tasks.minimal_pairs import fingerprint, read_minimal_pairs
 from data_pipeline.tfds import is_tfds
 
 
@@ -40,8 +40,17 @@ class Loaded:
     """Hashes of the training rows and of the development set."""
 
 
-def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> dict[tuple[str, str], Loaded]:
+def check_data(
+    plan: Plan, directory: Path, corpus: Description, tasks: str, *, retry: bool
+) -> dict[tuple[str, str], Loaded]:
     """Reads the tasks of what is left to measure.
+
+    Args:
+      plan: of the study.
+      directory: of the study.
+      corpus: of the study.
+      tasks: directory of the tasks' files.
+      retry: whether failed jobs are left, too.
 
     Returns:
       `MeasuringJob.loading` -> its data.
@@ -52,7 +61,8 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
     tokenizer = make_tokenizer(_check_corpus(plan, corpus))
     left: dict[tuple[str, str], MeasuringJob] = {}
     for job in plan.jobs:
-        if isinstance(job, MeasuringJob) and not read_ended(directory / job.path):
+        ended = read_ended(directory / job.path)
+        if isinstance(job, MeasuringJob) and (ended is None or (retry and ended.error)):
             left.setdefault(job.loading, job)
     found: dict[tuple[str, str], Loaded] = {}
     known: dict[tuple[Any, ...], Loaded] = {}
@@ -67,10 +77,11 @@ def check_data(plan: Plan, directory: Path, corpus: Description, tasks: str) -> 
                 case Finetuned():
                     found[loading] = _load(job, directory, tasks, tokenizer, known)
                 case MinimalPairs(data=data):
-                    read_minimal_pairs(Path(path_of_data(tasks, data)))
+                    pairs = read_minimal_pairs(Path(path_of_data(tasks, data)))
+                    wrong += _check_same_pairs(plan, directory, job.measure, fingerprint(pairs))
         except UserError as error:
             wrong.append(str(error))
-    wrong += _check_same_data(plan, directory, found)
+    wrong += _check_same_data(plan, directory, tasks, found)
     wrong += _check_models(plan, directory, tasks, found)
     if lacking:
         wrong.insert(0, f"--tasks {tasks} lacks {', '.join(lacking)}")
@@ -97,19 +108,45 @@ def _check_corpus(plan: Plan, corpus: Description) -> Vocabulary:
     return corpus.vocabulary
 
 
-def _check_same_data(plan: Plan, directory: Path, found: Mapping[tuple[str, str], Loaded]) -> Iterator[str]:
-    """Which data is not what other jobs of a measure were fine-tuned and evaluated on, a line for each."""
-    before: dict[tuple[str, str], FineTuningRecord] = {}
+def _check_same_data(
+    plan: Plan, directory: Path, tasks: str, found: Mapping[tuple[str, str], Loaded]
+) -> Iterator[str]:
+    """Which data is not what other jobs were fine-tuned and evaluated on, a line for each."""
+    now = {_data_of(data.arguments): data for data in found.values()}
+    before: dict[tuple[Any, ...], tuple[str, FineTuningRecord]] = {}
     for job in plan.jobs:
-        if isinstance(job, MeasuringJob) and job.loading in found and read_ended(directory / job.path):
-            for file in (directory / job.path / TRIALS_DIRECTORY).glob(f"*/{CONFIG_FILE}"):
-                before.setdefault(job.loading, read_record(file.parent))
-    for loading, record in before.items():
-        if (record.data_fingerprint, record.dev_fingerprint) != found[loading].fingerprints:
-            yield (
-                f"{found[loading].arguments.data} is not the data on which this study has measured "
-                f"{loading[0]} before; restore it, or name another --output"
-            )
+        if isinstance(job, MeasuringJob) and isinstance(job.measure, Finetuned):
+            data = _data_of(_arguments(job, directory, tasks))
+            if data in now and read_ended(directory / job.path):
+                for file in (directory / job.path / TRIALS_DIRECTORY).glob(f"*/{CONFIG_FILE}"):
+                    before.setdefault(data, (job.measure.name, read_record(file.parent)))
+    for data, (name, record) in before.items():
+        if (record.data_fingerprint, record.dev_fingerprint) != now[data].fingerprints:
+            yield _changed_data(now[data].arguments.data, name)
+
+
+def _check_same_pairs(plan: Plan, directory: Path, measure: MinimalPairs, now: str) -> Iterator[str]:
+    """Whether other models were measured on other pairs, a line if so."""
+    ended = [
+        read_ended(directory / job.path)
+        for job in plan.jobs
+        if isinstance(job, MeasuringJob) and job.measure.name == measure.name
+    ]
+    before = {m.get("data_fingerprint", now) for job in ended if job for m in job.measurements}
+    if before - {now}:
+        yield _changed_data(measure.data, measure.name)
+
+
+def _changed_data(data: str, measure: str) -> str:
+    return (
+        f"{data} is not the data on which this study has measured {measure} before; restore it, or name "
+        "another --output"
+    )
+
+
+def _data_of(args: Finetune[Any]) -> tuple[Any, ...]:
+    """Equal for jobs that load the same rows."""
+    return args.task, args.data, args.settings
 
 
 def _check_models(
@@ -158,7 +195,7 @@ def _load(
     args = _arguments(job, directory, tasks)
     check_directories(args)
     args.training.trials()  # raises if their hyperparameters are impossible
-    key = (args.task, args.data, args.settings)
+    key = _data_of(args)
     if key not in known:
         known[key] = _read(args, tokenizer)
     find_metric(tuple(known[key].metrics.values()), args.training.metric)

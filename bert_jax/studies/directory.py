@@ -1,6 +1,7 @@
 """What lies where in the directory of a study, and whether it is that of the study at hand.
 
-study.json                      which study, at which scale, with which budget of hours, on which corpus
+study.json                      which study, at which scale, with which budget of hours, on which corpus, and
+                                with how many seeds
 budget.json                     with a budget of hours, the steps of each arm
 ARM/seed-N/pretraining/         the work directory of a run
 ARM/seed-N/MEASURE/             what `bert-jax finetune` writes, or what another measure does
@@ -40,8 +41,9 @@ LOG_FILE = "log.txt"
 
 # What a report needs of a job.
 _REPORTED = {JOB_FILE, CONFIG_FILE, METRICS_FILE, ITEMS_FILE}
-# A pretraining that is done has this many steps; only where the corpus lies may change.
+# Of a pretraining that is done the steps may not change, nor which checkpoints it has kept.
 _MAY_CHANGE = MAY_CHANGE - {"num_train_steps"}
+_MAY_CHANGE_WHEN_DONE = _MAY_CHANGE - {"keep_every"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +120,8 @@ def check_unchanged(directory: Path, plan: Plan, corpus: str, vocabulary_size: i
     """
     now = {"corpus": corpus, "vocabulary_size": vocabulary_size}
     before = _check_same(directory, now)
-    write_shared(directory, STUDY_FILE, {**before, **now})
+    seeds = max(plan.scale.seeds, before.get("seeds", 0))
+    write_shared(directory, STUDY_FILE, {**before, **now, "seeds": seeds})
     for job in plan.jobs:
         _check_unchanged(directory, job)
 
@@ -139,9 +142,15 @@ def known_vocabulary_size(directory: Path) -> int | None:
     return read_study(directory).get("vocabulary_size") if (directory / STUDY_FILE).exists() else None
 
 
+def known_seeds(directory: Path) -> int | None:
+    """The most pretraining seeds that a study has been begun with; None before that. Raises UserError if
+    `study.json` is damaged."""
+    return read_study(directory).get("seeds") if (directory / STUDY_FILE).exists() else None
+
+
 def read_study(directory: Path) -> dict[str, Any]:
-    """The content of `study.json`: study, scale and, once it has begun, the corpus's fingerprint and the
-    size of its vocabulary.
+    """The content of `study.json`: study, scale and, once it has begun, the corpus's fingerprint, the size of
+    its vocabulary and the number of seeds.
 
     Raises UserError if it is damaged.
     """
@@ -210,7 +219,8 @@ def _check_unchanged(directory: Path, job: Job) -> None:
         if (directory / job.path / CONFIG_FILE).exists():
             # The record fills in settings that are newer than it.
             before = flatten(read_record(directory / job.path).experiment)
-            changed = differences(before, job.settings, _MAY_CHANGE)
+            may_change = _MAY_CHANGE_WHEN_DONE if read_ended(directory / job.path) else _MAY_CHANGE
+            changed = differences(before, job.settings, may_change)
     elif ended := read_ended(directory / job.path):
         # A file holds lists where settings have tuples.
         changed = differences(ended.settings, json.loads(json.dumps(job.settings)), frozenset())

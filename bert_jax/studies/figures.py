@@ -44,7 +44,6 @@ _COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa8800", "#66aacc", "#aa3377", "#
 # The first for the first so many arms, the next for those that have their colours again.
 _LINES: Sequence[Any] = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v")
-_MOST_PANELS = 6
 _WIDTH = re.compile(r'width="([0-9.]+)pt"')
 
 Cost: TypeAlias = Callable[[Experiment, int], float]
@@ -184,7 +183,7 @@ def _scores(
 def _pretraining(results: StudyResults, label: str, cost: Cost) -> Figure:
     """The held-out metrics of pretraining; bands are the range of the seeds."""
     every = {m.name: m for experiment in results.experiments.values() for m in experiment.objective.metrics}
-    metrics = list(every.values())[:_MOST_PANELS]
+    metrics = list(every.values())
     labels = [metric.label for metric in metrics]
     figure, panels = _panels(len(metrics))
     for panel, metric in zip(panels, metrics, strict=True):

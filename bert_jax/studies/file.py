@@ -26,6 +26,9 @@ def read_studies(path: Path) -> dict[str, Study]:
     if spec is None or spec.loader is None:
         raise UserError(f"--file {path} is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
+    # The file may import others beside it.
+    if str(path.parent.resolve()) not in sys.path:
+        sys.path.append(str(path.parent.resolve()))
     # Objectives that the file defines are found again by the module's name.
     sys.modules[path.stem] = module
     _read.add(path.stem)

@@ -28,7 +28,7 @@ from bert_jax.workdir.grid import ITEMS_FILE, RESULTS_FILE, TRIALS_DIRECTORY
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 from data_pipeline.json_text import load_json
-from data_pipeline.tasks.minimal_pairs import MinimalPair, accuracies, read_minimal_pairs
+from data_pipeline.tasks.minimal_pairs import MinimalPair, accuracies, fingerprint, read_minimal_pairs
 
 _RATES = {field.name for field in dataclasses.fields(LayerRates)}
 
@@ -106,7 +106,8 @@ def measure(job: MeasuringJob, directory: Path, tasks: str) -> tuple[dict[str, A
             pairs = read_minimal_pairs(Path(path_of_data(tasks, data)))
             model = open_model(source.model, source.step)
             accuracy, correct = _minimal_pairs(model, pairs, score)
-            return _found({"accuracy": 100 * accuracy}, {"accuracy": 100 * correct}, output)
+            (found,) = _found({"accuracy": 100 * accuracy}, {"accuracy": 100 * correct}, output)
+            return ({**found, "data_fingerprint": fingerprint(pairs)},)
     raise TypeError(f"{job.measure} is no kind of measure")
 
 

@@ -201,11 +201,16 @@ def _experiment(study: Study, scale: Scale, name: str, changes: Changes) -> Expe
     for path, flag in _SAME_FOR_ALL.items():
         if path in arm.changes or path in scale.changes:
             raise UserError(f"{where}: {path} is the same for all arms; it is given by {flag}")
-    if "objective" not in arm.changes:
+    if "model.vocab_size" in arm.changes:
+        raise UserError(f"{where}: model.vocab_size is that of the corpus for all arms; leave it out")
+    objective = {**scale.changes, **arm.changes}.get("objective")
+    if objective is None:
         return with_changes(arm.experiment, {**scale.changes, **arm.changes, **changes}, where)
-    scaled = with_changes(arm.experiment, scale.changes, where)
-    trained = scaled.with_objective(arm.changes["objective"])
-    return with_changes(trained, {**arm.changes, **changes}, where)
+    if not isinstance(objective, Objective):
+        raise UserError(f"{where}: objective is {objective!r}; it must be one of bert_jax.objectives")
+    of_scale = {path: value for path, value in scale.changes.items() if path != "objective"}
+    trained = with_changes(arm.experiment, of_scale, where).with_objective(objective)
+    return with_changes(trained, {**arm.changes, "objective": objective, **changes}, where)
 
 
 def _measures(
@@ -221,6 +226,9 @@ def _measures(
         if isinstance(measure, HeldoutLM | MinimalPairs):
             _check_predicts_tokens(where, run.experiment.objective, measure)
         flags = _flags(measure, arm, scale, run.experiment, heldout_length)
+        for flag, value in flags.items():
+            if not _is_json(value):
+                raise UserError(f"{where}: {flag} is {value!r}; flags are numbers, text or tuples of them")
         for step in _steps(where, measure, run.experiment):
             last = step == run.experiment.num_train_steps
             path = directory / (measure.name if last else f"{measure.name}-step-{step}")
@@ -239,6 +247,12 @@ def _flags(
         case HeldoutLM():
             return _length_flag(experiment.model.max_position_embeddings, heldout_length)
     return {}
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_json, value))
+    return value is None or isinstance(value, str | int | float)
 
 
 def _heldout_length(experiments: Iterable[Experiment]) -> int:

@@ -60,7 +60,8 @@ _HOW_TO_READ = (
     "Differences are paired by pretraining seed. The 95% interval is the range in which the difference would "
     'be expected with other seeds and other test items; "over seeds alone" means other seeds on these test '
     "items. If it contains 0, these seeds and items cannot tell the arms apart, which does not show that "
-    "they are equal. Intervals are not corrected for multiple comparisons.",
+    "they are equal. Intervals are not corrected for multiple comparisons: even if no arm differed from the "
+    "base, about one interval in twenty would exclude 0.",
     f"{CSV_FILE} has each score that the tables are made of.",
 )
 

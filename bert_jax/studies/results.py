@@ -38,6 +38,8 @@ class Measurement:
     items_scale: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Metric -> what the statistic of its outcomes is multiplied by to have the unit of `metrics`; without
     an entry 1."""
+    data_fingerprint: str = ""
+    """Of minimal pairs, a hash of them; of fine-tuning data the records of the trials have one."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,11 +17,13 @@ from bert_jax.studies.collect import collect
 from bert_jax.studies.cost import Speed, compiled_speed, costs, measured_speed
 from bert_jax.studies.data import make_data, makes_data, name_data
 from bert_jax.studies.directory import (
+    STUDY_FILE,
     check_directory,
     check_unchanged,
     claim,
     forget_failures,
     forget_what_others_retry,
+    known_seeds,
     known_vocabulary_size,
     pull_ended,
     write_progress,
@@ -51,9 +53,10 @@ def run_study(args: RunStudy) -> int:
     """
     identity = {"study": args.study.name, "scale": args.scale, "budget_hours": args.budget_hours}
     pull_ended(args.output)
-    if args.status:
+    if args.status or args.report:
         check_directory(args.output, identity)
-        return _show_status(args, _plan(args))
+        plan = _plan(args)
+        return _show_status(args, plan) if args.status else _report(args, plan)
     scale = _scale(args)
     needs_tasks = any(not isinstance(measure, HeldoutLM) for measure in args.study.at(scale).measures)
     corpus, tasks = name_data(args.output, scale, args.corpus, args.tasks, needs_tasks)
@@ -68,7 +71,7 @@ def run_study(args: RunStudy) -> int:
         make_data(args.output, corpus, tasks, args.experiment.model.vocab_size)
     described = describe(corpus)
     plan = _plan(args, described)
-    loaded = check_data(plan, args.output, described, tasks)
+    loaded = check_data(plan, args.output, described, tasks, retry=args.retry)
     rounds = find_places(plan, args.workers, distributed=args.distributed)
     if args.plan:
         return _show_plan(args, plan, described, loaded, rounds, speed)
@@ -118,7 +121,11 @@ def _run(
     status = run_workers(args.argv, rounds)
     if status == exit_status.SAVED:
         print("interrupted and saved; run the same command again to go on", file=sys.stderr)
-    return _report(args, plan) if status == 0 else status
+    if status:
+        return status
+    pull_ended(args.output)
+    write_progress(args.output, plan, args.argv)
+    return _report(args, plan)
 
 
 def _check_reuse(args: RunStudy) -> None:
@@ -131,6 +138,8 @@ def _check_reuse(args: RunStudy) -> None:
 
 def _show_status(args: RunStudy, plan: Plan) -> int:
     """Prints how far the study is; returns 0 if all is done, 75 if something is left, 1 if jobs failed."""
+    if not (args.output / STUDY_FILE).exists():
+        print(f"{args.output} holds no study yet")
     counts = show_status(plan, args.output)
     if counts["left"] or counts["under way"]:
         return exit_status.SAVED
@@ -149,9 +158,9 @@ def _work(args: RunStudy, identity: Mapping[str, Any], plan: Plan, tasks: str, p
 
 
 def _scale(args: RunStudy) -> Scale:
-    """The scale with the flags' seeds."""
+    """The scale with as many seeds as the flags say, or else as the study has had before."""
     scale = args.study.scales[args.scale]
-    return scale if args.seeds is None else dataclasses.replace(scale, seeds=args.seeds)
+    return dataclasses.replace(scale, seeds=args.seeds or known_seeds(args.output) or scale.seeds)
 
 
 def _without_steps(args: RunStudy, plan: Plan) -> dict[str, Experiment]:
@@ -201,13 +210,11 @@ def _reporter(plan: Plan, directory: Path, argv: Sequence[str]) -> Callable[[], 
 
 
 def _report(args: RunStudy, plan: Plan) -> int:
-    """Writes progress and report, and names what failed; returns 1 if something did.
+    """Writes the report, and names what failed; returns 1 if something did.
 
     Where the workers leave what others are still at, those others say so in the end.
     """
     directory = args.output
-    pull_ended(directory)
-    write_progress(directory, plan, args.argv)
     results = collect(plan, directory)
     write_report(directory, results)
     print(f"report: {', '.join(str(directory / name) for name in (MARKDOWN_FILE, PAGE_FILE, CSV_FILE))}")

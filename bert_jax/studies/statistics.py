@@ -127,7 +127,7 @@ def least_distinguishable(stdev: float, num_seeds: int) -> float:
 
 
 def _resamples(num_items: int, count: int, seed: int) -> Iterator[np.ndarray]:
-    """`count` times how often each item is drawn, float64 [some, N], a few megabytes at once."""
+    """`count` times how often each item is drawn, float64 [some, N], at most 64 MiB at once."""
     random = np.random.default_rng(seed)
     at_once = max(_WEIGHTS_AT_ONCE // num_items, 1)
     for start in range(0, count, at_once):

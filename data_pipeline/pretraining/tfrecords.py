@@ -9,7 +9,7 @@ import dataclasses
 import glob
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -60,10 +60,11 @@ def find_records(corpus: str, split: str) -> list[Path]:
     Files whose names begin with "heldout" are the held-out split, all others the training split.
     """
     path = Path(corpus)
+    found: Iterable[Path]
     if path.is_dir():
         found = path.glob("*tfrecord*")
     else:  # the name of a file may look like a pattern
-        found = iter([path]) if path.is_file() else map(Path, glob.glob(corpus))
+        found = [path] if path.is_file() else map(Path, glob.glob(corpus))
     files = sorted(
         file
         for file in found

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -64,6 +65,12 @@ def _read_file(file: Path) -> Iterator[MinimalPair]:
 
 def _phenomenon(record: Record) -> str | None:
     return None if record.is_blank("linguistics_term") else record.text("linguistics_term")
+
+
+def fingerprint(pairs: Iterable[MinimalPair]) -> str:
+    """A hash of the sentences, in their order, and of what their paradigms are called."""
+    content = json.dumps([(pair.good, pair.bad, pair.paradigm) for pair in pairs])
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def accuracies(pairs: Sequence[MinimalPair], scores: Sequence[tuple[float, float]]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Evaluate:
     step: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Step of the checkpoint of a run; the newest by default."""
     activation: Activation | None = None
-    """Activation of the feed-forward layers, if the directory of --model does not name it, or names the
+    """Activation of feed-forward layers and heads, if the directory of --model does not name it, or names the
     wrong one. Not with --workdir."""
     data: EvaluationData = EvaluationData()
     eval_examples: Annotated[int | None, tyro.conf.arg(metavar="N")] = None

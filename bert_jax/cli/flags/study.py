@@ -32,6 +32,7 @@ resume, also on several machines at once that share the directory.
   --file my_study.py   takes the study from a file of your own
   --plan               shows the jobs and what they cost, and starts none
   --status             shows what is done and what is left
+  --report             writes the report of what is done
 
 `bert-jax study NAME --help` lists all flags. Settings of an experiment, such
 as --num-train-steps 500, change all arms.

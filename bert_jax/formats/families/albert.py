@@ -34,7 +34,6 @@ def _fields(model: ModelConfig, ids: Mapping[str, int]) -> dict[str, Any]:
         "embedding_size": model.embedding_width,
         "num_hidden_groups": model.num_distinct_layers,
         "inner_group_num": 1,
-        "classifier_dropout_prob": model.dropout_rate,
         "bos_token_id": ids["cls"],
         "eos_token_id": ids["sep"],
     }

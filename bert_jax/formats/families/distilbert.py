@@ -7,7 +7,6 @@ from bert_jax.formats.families.bert import ENCODER, PARTS, tasks_of
 from bert_jax.formats.families.family import Family, renamed, renamed_parts
 
 _EPSILON = 1e-12
-_DROPOUTS_OF_HEADS = ("seq_classif_dropout", "qa_dropout")
 _NAMES = {
     "bert.": "distilbert.",
     ".encoder.": ".transformer.",
@@ -40,7 +39,6 @@ DISTILBERT = Family(
     defaults={"n_layers": 6},
     activation="activation",
     further_settings=lambda fields: {"type_vocab_size": 0, "layer_norm_epsilon": _EPSILON},
-    further_fields=lambda model, ids: dict.fromkeys(_DROPOUTS_OF_HEADS, model.dropout_rate),
     table=(
         *renamed(ENCODER, _NAMES),
         ("language_model/dense/kernel", "vocab_transform.weight"),

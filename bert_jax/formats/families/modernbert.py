@@ -67,7 +67,8 @@ def _settings(fields: Mapping[str, Any]) -> dict[str, Any]:
     if len(linear) > 1 or told not in _BIASES.values():
         names = ", ".join((*_LINEAR_BIASES, "norm_bias"))
         raise UserError(f"{names} must be all true, all false, or norm_bias alone true")
-    if ACTIVATIONS.get(fields["classifier_activation"]) != ACTIVATIONS[fields["hidden_activation"]]:
+    of_head = fields["classifier_activation"]
+    if of_head not in tuple(ACTIVATIONS) or ACTIVATIONS[of_head] != ACTIVATIONS[fields["hidden_activation"]]:
         raise UserError("classifier_activation must be the same as hidden_activation")
     window, every = _windows(fields)
     base, local = _rotary_bases(fields)
@@ -95,7 +96,7 @@ def _fields(model: ModelConfig, ids: Mapping[str, int]) -> dict[str, Any]:
         "decoder_bias": True,
         "classifier_activation": next(n for n, ours in ACTIVATIONS.items() if ours == model.activation),
         "classifier_pooling": "cls",
-        **dict.fromkeys(("embedding_dropout", "classifier_dropout"), model.dropout_rate),
+        "embedding_dropout": model.dropout_rate,
         "local_attention": 2 * (model.attention_window or model.max_position_embeddings),
         "layer_types": _layer_types(every, model.num_layers),
         "rope_parameters": {

@@ -20,11 +20,13 @@ from bert_jax.formats.families.bert import (
 )
 from bert_jax.formats.families.family import Family, TaskClass, renamed, renamed_parts, same_classes
 from bert_jax.model_config import ModelConfig
+from data_pipeline.checks import check_not_negative
 
 _NAMES = {"bert.": "roberta."}
 
 
 def _settings(fields: Mapping[str, Any]) -> dict[str, Any]:
+    check_not_negative("pad_token_id", fields["pad_token_id"])
     return {
         **attention_of(fields),
         "max_position_embeddings": fields["max_position_embeddings"] - fields["pad_token_id"] - 1,

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from bert_jax.finetuning_config import FeatureConfig, TransformersHead
 from bert_jax.formats import huggingface
 from bert_jax.formats.convert import convert
 from bert_jax.formats.families import FAMILIES, nearest_family
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer, write_tokenizer
 from bert_jax.formats.open_model import open_model
+from bert_jax.formats.pretrained import TaskHead
 from bert_jax.inference.fill_mask import fill_mask
 from bert_jax.objectives import (
     LeftToRight,
@@ -70,6 +72,62 @@ def test_the_head_on_pairs_is_that_of_the_family(
     model = small_model(model_type, objective, (*LANGUAGE_MODEL, "pooler", "next_sentence"))
     huggingface.write(tmp_path, model)
     assert open_model(tmp_path).objective == objective
+
+
+@pytest.mark.parametrize(
+    ("model_type", "objective"), [("bert", MaskedLMAndSOP()), ("albert", MaskedLMAndNSP())]
+)
+def test_a_head_on_other_pairs_than_its_familys_is_told(
+    tmp_path: Path, model_type: str, objective: Objective
+) -> None:
+    model = small_model(model_type, objective, (*LANGUAGE_MODEL, "pooler", "next_sentence"))
+    huggingface.write(tmp_path, model)
+    assert open_model(tmp_path).objective == objective
+    change(tmp_path, bert_jax=None)
+    assert open_model(tmp_path).objective != objective
+
+
+@pytest.mark.parametrize(
+    ("model_type", "class_name", "name"),
+    [
+        ("roberta", "BertForSequenceClassification", "classifier.dense.weight"),
+        ("xlm-roberta", "BertForSequenceClassification", "classifier.dense.weight"),
+        ("electra", "BertForMultipleChoice", "sequence_summary.summary.weight"),
+    ],
+)
+def test_the_layer_before_a_classifier_comes_back_as_the_pooler(
+    tmp_path: Path, model_type: str, class_name: str, name: str
+) -> None:
+    model = small_model(model_type, None, ("encoder", "pooler"))
+    classifier = {
+        "kernel": np.ones((model.config.hidden_size, 1), np.float32),
+        "bias": np.ones(1, np.float32),
+    }
+    exports_as = TransformersHead(class_name)
+    head = TaskHead("any", (), {"classifier": classifier}, FeatureConfig(), exports_as)
+    huggingface.write(tmp_path, dataclasses.replace(model, head=head, facts={"task": "any"}))
+    assert name in load_file(tmp_path / "model.safetensors")
+    jax.tree.map(np.testing.assert_array_equal, open_model(tmp_path).params["pooler"], model.params["pooler"])
+
+
+@pytest.mark.parametrize("model_type", ["albert", "distilbert", "modernbert"])
+def test_dropout_of_heads_is_left_to_transformers(tmp_path: Path, model_type: str) -> None:
+    settings = json.loads((written(tmp_path / "model", model_type) / "config.json").read_text())
+    assert not {name for name in settings if "classif" in name and "dropout" in name}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"family": "foo"}, r"config\.json: family is 'foo'; valid: bert, "),
+        ({"family": ["x"]}, r"config\.json: family is \['x'\]; valid: bert, "),
+        ({"objective": {}}, r"config\.json"),
+    ],
+)
+def test_a_damaged_config_of_npz_is_named(tmp_path: Path, fields: dict, message: str) -> None:
+    convert(written(tmp_path / "hf", "bert"), tmp_path / "npz", "npz")
+    with pytest.raises(UserError, match=message):
+        open_model(change(tmp_path / "npz", **fields))
 
 
 def test_the_head_of_a_discriminator_survives_npz(tmp_path: Path) -> None:
@@ -239,7 +297,8 @@ def test_a_pooler_that_a_family_lacks_is_refused(tmp_path: Path) -> None:
     [
         ("roberta", {"hidden_act": "relu"}, "hidden_act 'relu'; valid: 'gelu'"),
         ("roberta", {"add_cross_attention": True}, "add_cross_attention True; valid: False"),
-        ("roberta", {"pad_token_id": "1"}, r"config\.json has a setting that is no number"),
+        ("roberta", {"pad_token_id": "1"}, r"config\.json: pad_token_id is '1'; it must be a number"),
+        ("modernbert", {"classifier_activation": ["x"]}, "must be the same as hidden_activation"),
         ("roberta", {"pad_token_id": 50}, "max_position_embeddings is -9; it must be"),
         ("distilbert", {"activation": "tanh"}, "activation 'tanh'; valid: 'gelu'"),
         ("electra", {"is_decoder": True}, "is_decoder True; valid: False"),

@@ -19,6 +19,7 @@ from bert_jax.tasks.finetuning.labelled_data import MACRO_F1, SCORERS, scorers
 from bert_jax.tasks.finetuning.results import read_results
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from data_pipeline.errors import UserError
+from data_pipeline.tasks.minimal_pairs import fingerprint, read_minimal_pairs
 from tests.bert_jax.small_run import TEXTS, make_run, trainable_params
 from tests.data_pipeline.small_corpus import write_corpus
 
@@ -85,6 +86,8 @@ def test_paradigms_of_minimal_pairs_count_equally(directory: Path, model: str, s
         right.append(scores[::2] > scores[1::2])
     expected = np.mean([of_one.mean() for of_one in right])
     assert found["metrics"] == {"accuracy": pytest.approx(100 * expected)}
+    read = read_minimal_pairs(directory / "pairs")
+    assert found["data_fingerprint"] == fingerprint(read) != fingerprint(read[::-1])
     np.testing.assert_array_equal(items["accuracy"] > 0, np.concatenate(right))
     np.testing.assert_allclose(items["accuracy"], 100 * np.concatenate(right) * [4 / 6, 4 / 6, 4 / 6, 2])
     assert items["accuracy"].mean() == pytest.approx(100 * expected)

@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from bert_jax.objectives import CausalThenMaskedLM, LeftToRight, ReplacedTokenDetection
+from bert_jax.objectives import CausalThenMaskedLM, LeftToRight, MaskedLM, ReplacedTokenDetection
 from bert_jax.studies.changes import with_changes
 from bert_jax.studies.plan import MeasuringJob, PretrainingJob, make_plan, with_budget, with_steps
 from bert_jax.study import Arm, Changes, HeldoutLM, Measure, MinimalPairs, Probe, Scale, Study
@@ -105,6 +105,35 @@ def test_layers_that_an_arm_freezes_are_those_of_its_model() -> None:
     study = dataclasses.replace(STUDY, arms=arms)
     with pytest.raises(UserError, match=r"frozen freezes 1 layers, so a flag cannot set model\.num_layers"):
         make_plan(study, "one", study.scales["one"], {"model.num_layers": 2})
+
+
+@pytest.mark.parametrize(
+    ("arm", "message"),
+    [
+        (Arm(TINY, {"model.vocab_size": 200}), "arm other: model.vocab_size is that of the corpus"),
+        (Arm(TINY, {"objective": "ltr"}), "arm other: objective is 'ltr'; it must be one of bert_jax.obj"),
+        (Arm(TINY, finetuning={"epochs": {1.0}}), r"arm other: epochs is \{1\.0\}; flags are numbers, text"),
+    ],
+)
+def test_an_arm_that_cannot_be_is_named(arm: Arm, message: str) -> None:
+    study = dataclasses.replace(STUDY, arms={**STUDY.arms, "other": arm})
+    with pytest.raises(UserError, match=message):
+        make_plan(study, "one", study.scales["one"], {})
+
+
+def test_an_objective_of_the_scale_brings_what_it_needs() -> None:
+    study = dataclasses.replace(STUDY, arms={"base": Arm(TINY), "mlm": Arm(TINY, {"objective": MaskedLM()})})
+    experiments = make_plan(
+        study, "one", Scale(seeds=1, changes={"objective": LeftToRight()}), {}
+    ).experiments
+    assert experiments["base"].model.attention == "causal"
+    assert experiments["mlm"].model.attention == "bidirectional"
+
+
+@pytest.mark.parametrize("every", [0, -500])
+def test_steps_between_measures_are_at_least_1(every: int) -> None:
+    with pytest.raises(UserError, match=f"topic: every is {every}; it must be at least 1"):
+        dataclasses.replace(TOPIC, every=every)
 
 
 @pytest.mark.parametrize("path", ["data.corpus", "seed"])
@@ -272,6 +301,7 @@ def test_a_budget_sets_the_steps_and_keeps_the_shape_of_the_schedule() -> None:
             "'x' and 'y' are both named minimal-pairs-pll_word_l2r, .*; give one a variant",
         ),
         ({"published": {"bert": {}}}, "'bert' is none of its arms"),
+        ({"published": {"base": {"topics": 80.0}}}, "'topics' in published is none of its columns: topic"),
         ({"scales": {}}, "has no scale"),
         (
             {"arms": {**STUDY.arms, "base": Arm(TINY, measured=("mnli",))}},

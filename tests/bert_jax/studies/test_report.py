@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from bert_jax.objectives import LeftToRight, MaskedLMAndNSP, ReplacedTokenDetection
 from bert_jax.studies.figures import draw_figures
 from bert_jax.studies.report import render, write_report
 from bert_jax.studies.results import Measurement, StudyResults
@@ -65,6 +66,17 @@ def test_pretrainings_that_learnt_nothing_are_named() -> None:
     assert "- mlm: seed 0, 2\n" in markdown
     assert "mlm: seed 0, 2" in Page(page).text
     assert not any("hardly better than guessing" in text for text in texts(known))
+
+
+def test_every_metric_of_every_objective_is_drawn() -> None:
+    known = results(measurements(SCORES))
+    objectives = (MaskedLMAndNSP(), LeftToRight(), ReplacedTokenDetection())
+    arms = zip(known.experiments, objectives, strict=False)
+    experiments = {arm: known.experiments["base"].with_objective(objective) for arm, objective in arms}
+    known = dataclasses.replace(known, experiments=experiments)
+    drawn = draw_figures(known, make_table(known))["pretraining-steps"]
+    panels = [panel for panel in drawn.axes if panel.get_visible()]
+    assert len(panels) == len({m.name for objective in objectives for m in objective.metrics}) > 6
 
 
 def test_what_flags_changed_of_the_scale_is_said() -> None:

@@ -60,7 +60,7 @@ def test_columns_of_a_probe_show_one_layer_or_the_best_of_each_seed() -> None:
         for (seed, layer), score in scores.items()
     ]
     empty = results(probed, num_seeds=2)
-    study = dataclasses.replace(empty.study, measures=columns)
+    study = dataclasses.replace(empty.study, measures=columns, published={})
     cells = make_table(dataclasses.replace(empty, study=study)).cells
     assert cells["base", "best"].values == {0: 80, 1: 75}
     assert cells["base", "best"].hyperparameters == {0: "layer1-lr1", 1: "layer0-lr1"}
