@@ -10,7 +10,7 @@ sets, the mean of 5 fine-tunings.
 
 from dataclasses import replace
 
-from bert_jax.study import Arm, Changes, Scale, Study
+from bert_jax.study import Arm, Scale, Study
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
 from experiments.large import LARGE
@@ -40,28 +40,18 @@ ALIASES = {"size_12_768_12": "base", "size_24_1024_16": "large"}
 
 # The sizes that a laptop trains: layers, hidden size, heads.
 _TINY_SIZES = ((1, 128, 4), (2, 64, 2), (2, 128, 4), (4, 128, 4), (2, 256, 4))
-_OF_THE_ARMS = ("model.num_layers", "model.hidden_size", "model.num_heads", "model.intermediate_size")
-
-
-def _tiny_arms(changes: Changes) -> dict[str, Arm]:
-    """Arms of the sizes above, and of a scale's settings otherwise."""
-    sizes = {}
-    for layers, width, heads in _TINY_SIZES:
-        model = replace(
-            BASE.model,
-            num_layers=layers,
-            hidden_size=width,
-            num_heads=heads,
-            intermediate_size=4 * width,
-            max_position_embeddings=changes["model.max_position_embeddings"],
-        )
-        run = replace(BASE, model=model, data=replace(BASE.data, phases=changes["data.phases"]))
-        sizes[f"size_{layers}_{width}_{heads}"] = Arm(run)
-    return sizes
-
-
-def _other(changes: Changes) -> Changes:
-    return {name: value for name, value in changes.items() if name not in _OF_THE_ARMS}
+_TINY_ARMS = {
+    f"size_{layers}_{width}_{heads}": Arm(
+        BASE,
+        {
+            "model.num_layers": layers,
+            "model.hidden_size": width,
+            "model.num_heads": heads,
+            "model.intermediate_size": 4 * width,
+        },
+    )
+    for layers, width, heads in _TINY_SIZES
+}
 
 
 TABLE6 = Study(
@@ -89,17 +79,17 @@ TABLE6 = Study(
         "paper": Scale(seeds=1),
         "small": Scale(
             seeds=3,
-            arms=_tiny_arms(SMALL),
+            arms=_TINY_ARMS,
             base="size_2_128_4",
-            changes={**_other(SMALL), **LARGER},
+            changes={**SMALL, **LARGER},
             measures=(PERPLEXITY, SMALL_COLA, SMALL_SST2, SMALL_SICK, BLIMP),
             note=small_note("models of 0.4 to 3 million parameters"),
         ),
         "smoke": Scale(
             seeds=2,
-            arms=_tiny_arms(SMOKE),
+            arms=_TINY_ARMS,
             base="size_2_128_4",
-            changes={**_other(SMOKE), **LARGER},
+            changes={**SMOKE, **LARGER},
             measures=(PACKAGE, NEIGHBOURS),
             corpus=INSTALLED_DOCUMENTATION,
             note=smoke_note("models of 1 to 4 layers"),
