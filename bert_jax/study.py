@@ -35,6 +35,8 @@ class Arm:
     """Names of the measures that this arm has; None: all."""
     claim: str = ""
     """What its source says that it gives, where that is no number of the table; shown beside the arm."""
+    compared_with: str = ""
+    """Another arm that it is compared with besides the base, such as the one before it in a chain."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,6 +271,11 @@ class Study:
             raise UserError(f"{what}: base {self.base!r} is none of its arms: {', '.join(self.arms)}")
         names = {measure.name for measure in self.measures}
         for name, arm in self.arms.items():
+            if arm.compared_with and arm.compared_with not in self.arms:
+                raise UserError(
+                    f"{what}: arm {name} is compared with {arm.compared_with!r}, none of its arms: "
+                    f"{', '.join(self.arms)}"
+                )
             if unknown := set(arm.measured or ()) - names:
                 raise UserError(
                     f"{what}: arm {name} has measure {min(unknown)!r}; valid: {', '.join(sorted(names))}"

@@ -180,11 +180,19 @@ def _chain(gated: Changes, masking_30: Changes) -> dict[str, Arm]:
     return {
         "chain_1_pre_norm": Arm(BASE, rotary_pre),
         "chain_2_geglu_no_biases": Arm(
-            BASE, rotary_pre_geglu, claim="GLUE +1.9 for rotary, SwiGLU and RMSNorm (NeoBERT)"
+            BASE,
+            rotary_pre_geglu,
+            claim="GLUE +1.9 for rotary, SwiGLU and RMSNorm (NeoBERT)",
+            compared_with="chain_1_pre_norm",
         ),
-        "chain_3_muon_cosine": Arm(BASE, with_muon, claim="GLUE -0.5 for AdamW with cosine (NeoBERT)"),
-        "chain_4_no_nsp": Arm(BASE, without_nsp),
-        "chain_5_masking_30": Arm(BASE, {**without_nsp, **masking_30}),
+        "chain_3_muon_cosine": Arm(
+            BASE,
+            with_muon,
+            claim="GLUE -0.5 for AdamW with cosine (NeoBERT)",
+            compared_with="chain_2_geglu_no_biases",
+        ),
+        "chain_4_no_nsp": Arm(BASE, without_nsp, compared_with="chain_3_muon_cosine"),
+        "chain_5_masking_30": Arm(BASE, {**without_nsp, **masking_30}, compared_with="chain_4_no_nsp"),
     }
 
 

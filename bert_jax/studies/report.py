@@ -3,6 +3,7 @@
 report.html    opens offline; tables sort
 report.md
 results.csv    a line for each number; byte for byte the same whenever the results are
+differences.csv    a line for each difference of two arms in a column
 figures/       .svg and .png
 """
 
@@ -20,7 +21,7 @@ import jinja2
 
 from bert_jax.studies.figures import FIGURE_KINDS, draw_figures, for_page, write_figures
 from bert_jax.studies.results import StudyResults
-from bert_jax.studies.statistics import FEWEST_SEEDS, least_distinguishable
+from bert_jax.studies.statistics import FEWEST_SEEDS, Difference, least_distinguishable
 from bert_jax.studies.tables import Cell, StudyTable, Verdict, make_table, several_steps
 from bert_jax.study import Measure
 from bert_jax.workdir.config_text import flatten
@@ -28,6 +29,7 @@ from data_pipeline.atomic import write_bytes
 from data_pipeline.stand_in import push_files
 
 CSV_FILE = "results.csv"
+DIFFERENCES_FILE = "differences.csv"
 MARKDOWN_FILE = "report.md"
 PAGE_FILE = "report.html"
 FIGURES_DIRECTORY = "figures"
@@ -62,7 +64,7 @@ _HOW_TO_READ = (
     "items. If it contains 0, these seeds and items cannot tell the arms apart, which does not show that "
     "they are equal. Intervals are not corrected for multiple comparisons: even if no arm differed from the "
     "base, about one interval in twenty would exclude 0.",
-    f"{CSV_FILE} has each score that the tables are made of.",
+    f"{CSV_FILE} has each score that the tables are made of, and {DIFFERENCES_FILE} each difference.",
 )
 
 
@@ -91,12 +93,13 @@ def write_report(directory: Path, results: StudyResults) -> None:
     """Writes the report of a study, complete or not, into its directory."""
     table = make_table(results)
     write_bytes(directory / CSV_FILE, _csv(results).encode())
+    write_bytes(directory / DIFFERENCES_FILE, _differences_csv(table).encode())
     drawings = write_figures(directory / FIGURES_DIRECTORY, draw_figures(results, table))
     markdown, page = render(results, table, drawings)
     write_bytes(directory / MARKDOWN_FILE, markdown.encode())
     write_bytes(directory / PAGE_FILE, page.encode())
     figures = (f"{FIGURES_DIRECTORY}/{name}.{kind}" for name in drawings for kind in FIGURE_KINDS)
-    push_files(directory, CSV_FILE, MARKDOWN_FILE, PAGE_FILE, *figures)
+    push_files(directory, CSV_FILE, DIFFERENCES_FILE, MARKDOWN_FILE, PAGE_FILE, *figures)
 
 
 def render(results: StudyResults, table: StudyTable, drawings: Mapping[str, str]) -> tuple[str, str]:
@@ -145,6 +148,10 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
         "columns": columns,
         "has_paper": any(cell.published is not None for cell in table.cells.values()),
         "rows": rows,
+        "between_arms": [
+            (pair, [(_difference(of[h], max(decimals[h], 2)), _words(of[h])) for h in columns])
+            for pair, of in table.between_arms.items()
+        ],
         "notes": _grouped_notes(rows, columns),
         "least_differences": _least_differences(table, decimals) if len(table.arms) == 1 else [],
         "noise": _NOISE.format(table.base),
@@ -199,8 +206,8 @@ def _text_cell(cell: Cell | None, decimals: int) -> TextCell | None:
         ours=_ours(cell, decimals),
         order=cell.mean,
         paper="" if cell.published is None else f"{cell.published:g}",
-        difference=_difference(cell, max(decimals, 2)),
-        words=_words(cell),
+        difference=_difference(cell.difference, max(decimals, 2)),
+        words=_words(cell.difference),
         difference_order=cell.difference.mean if cell.difference else None,
         paper_difference="" if paper is None else f"{round(paper, 2):+g}",
         notes=_notes(cell),
@@ -222,23 +229,23 @@ def _ours(cell: Cell, decimals: int) -> str:
     return mean if cell.stdev is None else f"{mean} ± {cell.stdev:.{decimals}f}"
 
 
-def _difference(cell: Cell, decimals: int) -> str:
-    if cell.difference is None:
+def _difference(difference: Difference | None, decimals: int) -> str:
+    if difference is None:
         return ""
-    mean, interval = cell.difference.mean, cell.difference.interval
-    text = f"{mean:+.{decimals}f}"
-    if interval is None:
+    text = f"{difference.mean:+.{decimals}f}"
+    if difference.interval is None:
         return text
-    return f"{text} [{interval[0]:+.{decimals}f}, {interval[1]:+.{decimals}f}]"
+    low, high = difference.interval
+    return f"{text} [{low:+.{decimals}f}, {high:+.{decimals}f}]"
 
 
-def _words(cell: Cell) -> str:
-    if cell.difference is None:
+def _words(difference: Difference | None) -> str:
+    if difference is None:
         return ""
-    if cell.difference.interval is None:
+    if difference.interval is None:
         return "no interval"
-    words = [] if cell.difference.is_distinguishable else ["not distinguishable"]
-    return ", ".join(words + ["over seeds alone"] * (cell.difference.num_items is None))
+    words = [] if difference.is_distinguishable else ["not distinguishable"]
+    return ", ".join(words + ["over seeds alone"] * (difference.num_items is None))
 
 
 def _notes(cell: Cell) -> str:
@@ -352,6 +359,30 @@ def _csv(results: StudyResults) -> str:
         for metric, value in m.metrics.items():
             number = "" if math.isnan(value) else repr(float(value))
             writer.writerow((*model, metric, number, m.degenerate or "", m.diverged or ""))
+    return text.getvalue()
+
+
+def _differences_csv(table: StudyTable) -> str:
+    """A line for each column of each two arms that are compared, in the order of the study."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        ("arm", "compared_with", "column", "difference", "low", "high", "seeds", "items", "paper")
+    )
+    rows = [
+        (arm, table.base, column, cell.difference, cell.published_difference)
+        for (arm, column), cell in table.cells.items()
+    ]
+    rows += [
+        (arm, other, column, difference, None)
+        for (arm, other), of_columns in table.between_arms.items()
+        for column, difference in of_columns.items()
+    ]
+    for arm, other, column, difference, paper in rows:
+        if difference is not None:
+            low, high = difference.interval or ("", "")
+            numbers = (difference.mean, low, high, difference.num_seeds, difference.num_items, paper)
+            writer.writerow((arm, other, column, *("" if n is None else n for n in numbers)))
     return text.getvalue()
 
 

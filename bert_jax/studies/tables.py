@@ -82,12 +82,16 @@ class StudyTable:
     """Heading of a column -> (arm, step) -> its cell, for each step after which it was measured."""
     orders: Mapping[str, tuple[Order, ...]]
     """Heading of a column -> every two of these arms that differ in the paper."""
+    between_arms: Mapping[tuple[str, str], Mapping[str, Difference | None]]
+    """(arm, the one that it is compared with besides the base) -> heading of a column -> difference."""
 
 
 def make_table(results: StudyResults) -> StudyTable:
     """The table of the results so far."""
     study, columns, base = results.study, results.study.measures, results.study.base
     cells, by_step, orders = {}, {}, {}
+    pairs = [(name, arm.compared_with) for name, arm in study.arms.items() if arm.compared_with]
+    between_arms: dict[tuple[str, str], dict[str, Difference | None]] = {pair: {} for pair in pairs}
     for column in columns:
         published = {arm: row[column.column] for arm, row in study.published.items() if column.column in row}
         by_arm = {arm: _last(results, arm, column) for arm in results.experiments}
@@ -105,9 +109,11 @@ def make_table(results: StudyResults) -> StudyTable:
                 difference,
                 published[arm] - published[base] if arm != base and {arm, base} <= set(published) else None,
             )
+        for arm, other in pairs:
+            between_arms[arm, other][column.column] = _difference(by_arm[other], by_arm[arm], column)
         by_step[column.column] = _cells_by_step(results, column, base)
         orders[column.column] = tuple(_orders(by_arm, published, column))
-    return StudyTable(base, columns, tuple(results.experiments), cells, by_step, orders)
+    return StudyTable(base, columns, tuple(results.experiments), cells, by_step, orders, between_arms)
 
 
 def several_steps(cells: Mapping[tuple[str, int], Cell]) -> bool:

@@ -304,6 +304,10 @@ def test_a_budget_sets_the_steps_and_keeps_the_shape_of_the_schedule() -> None:
         ({"published": {"base": {"topics": 80.0}}}, "'topics' in published is none of its columns: topic"),
         ({"scales": {}}, "has no scale"),
         (
+            {"arms": {**STUDY.arms, "base": Arm(TINY, compared_with="mlms")}},
+            "arm base is compared with 'mlms', none of its arms: base, mlm, ltr, ltr_bilstm",
+        ),
+        (
             {"arms": {**STUDY.arms, "base": Arm(TINY, measured=("mnli",))}},
             "arm base has measure 'mnli'; valid: classify",
         ),

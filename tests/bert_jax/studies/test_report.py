@@ -124,6 +124,26 @@ def test_the_table_shows_ours_the_papers_and_the_difference(report: Path) -> Non
     assert "| mlm | 81.0, 84.0, 89.0; lr1 (3 of 3) |" in text
 
 
+def test_an_arm_is_compared_with_another_than_the_base(tmp_path: Path) -> None:
+    scores = {**SCORES, "ltr": {0: {"lr1": [71]}, 1: {"lr1": [74.5]}, 2: {"lr1": [78.5]}}}
+    known = results(measurements(scores))
+    arms = {**STUDY.arms, "ltr": dataclasses.replace(STUDY.arms["ltr"], compared_with="mlm")}
+    known = dataclasses.replace(known, study=dataclasses.replace(STUDY, arms=arms))
+    markdown, page = texts(known)
+    line = "| ltr, mlm | -10.00 [-11.24, -8.76], over seeds alone |"
+    assert line in markdown
+    assert "compared with mlm" in Page(page).text
+    assert "Differences between other arms" not in texts(results(measurements(scores)))[0]
+    write_report(tmp_path, known)
+    with (tmp_path / "differences.csv").open(newline="") as file:
+        rows = {(row["arm"], row["compared_with"]): row for row in csv.DictReader(file)}
+    assert list(rows) == [("mlm", "base"), ("ltr", "base"), ("ltr", "mlm")]
+    row = rows["ltr", "mlm"]
+    assert (float(row["difference"]), row["seeds"], row["items"], row["paper"]) == (-10, "3", "", "")
+    assert float(row["low"]) == pytest.approx(-11.242, abs=1e-3)
+    assert float(rows["mlm", "base"]["paper"]) == pytest.approx(-0.5)
+
+
 def test_the_claim_of_an_arm_stands_beside_its_settings() -> None:
     known = results(measurements(SCORES))
     arms = {**STUDY.arms, "mlm": dataclasses.replace(STUDY.arms["mlm"], claim="MNLI +0.5")}
