@@ -21,7 +21,7 @@ from bert_jax.studies.directory import JOB_FILE, LEASES_DIRECTORY, Ended, write_
 from bert_jax.studies.file import read_studies
 from bert_jax.studies.plan import make_plan
 from data_pipeline.atomic import write_json
-from tests.tiny_study import outcomes, run_killed, start_worker, study, write_data
+from tests.tiny_study import FILE, outcomes, run_killed, start_worker, study, write_data
 
 KILLS = int(os.environ.get("BERT_JAX_KILLS", "4"))
 
@@ -76,10 +76,12 @@ def test_what_is_done_is_not_done_again_and_a_new_seed_is_added(
 
 @pytest.mark.slow
 def test_data_of_other_flags_is_compared_too_and_checkpoints_that_are_gone_are_not_asked_for(
-    data: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output, tasks, file = tmp_path / "study", tmp_path / "tasks", tmp_path / "mine.py"
     shutil.copytree(data[3], tasks)
+    shutil.copy(FILE, tmp_path / "copy_of_small_study.py")  # workers do not find the one in `tests`
+    monkeypatch.setattr(sys, "path", [*sys.path])
     given = [*data[:2], "--tasks", str(tasks), "--file", str(file)]
     file.write_text(ONE_ARM.format("", TOPIC_EVERY=None))
     assert main(study(given, output, "--workers", "1")) == 0
@@ -271,7 +273,7 @@ def test_bad_flags_are_refused_in_one_line(
 ONE_ARM = """
 import dataclasses
 from bert_jax.study import Arm, Scale
-from tests.bert_jax.studies.small_study import STUDY, TINY, TOPIC
+from copy_of_small_study import STUDY, TINY, TOPIC
 STUDY = dataclasses.replace(
     STUDY,
     arms={{"base": Arm(TINY, {{"keep_every": {TOPIC_EVERY}}}){}}},
