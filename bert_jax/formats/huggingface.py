@@ -195,7 +195,7 @@ def _task_class(model: PretrainedModel, head: TaskHead) -> TaskClass:
 
 
 def _task_settings(model: PretrainedModel) -> dict[str, Any]:
-    """The settings of `config.json` that describe a fine-tuned model's outputs."""
+    """The settings of `config.json` that describe the head of a fine-tuned model."""
     if model.head is None:
         return {}
     problem_type = _exported_head(model, model.head).problem_type
@@ -204,7 +204,11 @@ def _task_settings(model: PretrainedModel) -> dict[str, Any]:
         "id2label": {str(i): label for i, label in enumerate(labels)},
         "label2id": {label: i for i, label in enumerate(labels)},
     }
-    return (named if labels else {}) | ({"problem_type": problem_type} if problem_type else {})
+    return {
+        **dict.fromkeys(family_of(model).head_dropouts, model.config.dropout_rate),
+        **(named if labels else {}),
+        **({"problem_type": problem_type} if problem_type else {}),
+    }
 
 
 def _tensors(model: PretrainedModel) -> dict[str, np.ndarray]:

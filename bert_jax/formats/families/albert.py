@@ -59,6 +59,7 @@ ALBERT = Family(
     valid={"position_embedding_type": DECODING["position_embedding_type"], "inner_group_num": (1,)},
     further_settings=_settings,
     further_fields=_fields,
+    head_dropouts=("classifier_dropout_prob",),
     pairing="sentence_order",
     table=(
         *renamed((*ENCODER, *PROJECTION), _NAMES),

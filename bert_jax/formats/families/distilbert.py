@@ -39,6 +39,7 @@ DISTILBERT = Family(
     defaults={"n_layers": 6},
     activation="activation",
     further_settings=lambda fields: {"type_vocab_size": 0, "layer_norm_epsilon": _EPSILON},
+    head_dropouts=("seq_classif_dropout", "qa_dropout"),
     table=(
         *renamed(ENCODER, _NAMES),
         ("language_model/dense/kernel", "vocab_transform.weight"),

@@ -58,6 +58,8 @@ class Family:
     """Fields of `config.json` -> those fields of `ModelConfig` that are not as simple as `settings`."""
     further_fields: Callable[[ModelConfig, Mapping[str, int]], Mapping[str, Any]] = lambda model, ids: {}
     """The inverse of `further_settings`; it is also given the ids of special tokens: pad, cls, sep."""
+    head_dropouts: tuple[str, ...] = ()
+    """Fields for the dropout rate of heads, where `config.json` does not take it from the encoder's."""
     pairing: Pairing = "next_sentence"
     """What the head on pairs was trained to predict."""
     positions_after_padding: bool = False

@@ -173,6 +173,7 @@ MODERNBERT = Family(
     activations={name: ours for name, ours in ACTIVATIONS.items() if ours.startswith("gelu")},
     further_settings=_settings,
     further_fields=_fields,
+    head_dropouts=("classifier_dropout",),
     table=(
         ("encoder/embeddings/word_embeddings/embedding", "model.embeddings.tok_embeddings.weight"),
         *_NORMS,

@@ -111,7 +111,7 @@ def test_the_layer_before_a_classifier_comes_back_as_the_pooler(
 
 
 @pytest.mark.parametrize("model_type", ["albert", "distilbert", "modernbert"])
-def test_dropout_of_heads_is_left_to_transformers(tmp_path: Path, model_type: str) -> None:
+def test_dropout_of_heads_that_are_not_there_is_left_to_transformers(tmp_path: Path, model_type: str) -> None:
     settings = json.loads((written(tmp_path / "model", model_type) / "config.json").read_text())
     assert not {name for name in settings if "classif" in name and "dropout" in name}
 
