@@ -32,7 +32,7 @@ def load_model(
       directory: the work directory of a run, an export, a Hugging Face BERT, a checkpoint of
         google-research/bert, or the output of `bert-jax finetune`, of which the encoder is loaded.
       step: checkpoint of a work directory; None takes the newest.
-      activation: to use instead of the one that the model names; checkpoints of
+      activation: what to use instead of the one that the model names; checkpoints of
         google-research/bert name none.
 
     Raises:

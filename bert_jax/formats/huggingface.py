@@ -255,13 +255,14 @@ def _pairing(fields: Mapping[str, Any], family: Family) -> Pairing:
 
 def _with_pooler(tensors: dict[str, np.ndarray], family: Family) -> dict[str, np.ndarray]:
     """The tensors with the layer before a classifier as the pooler, where its class has a name of its own."""
-    kernel, bias = (
-        dict(next(iter(family.poolers.values()))).get(f"pooler/dense/{name}") for name in ("kernel", "bias")
-    )
-    for task in family.tasks.values():
-        names = f"{task.pooler}.weight", f"{task.pooler}.bias"
-        if kernel and bias and all(name in tensors for name in names):
-            tensors = {**tensors, kernel: tensors[names[0]], bias: tensors[names[1]]}
+    rows = dict(next(iter(family.poolers.values())))
+    for name in (task.pooler for task in family.tasks.values() if task.pooler):
+        if f"{name}.weight" in tensors and f"{name}.bias" in tensors:
+            tensors = {
+                **tensors,
+                rows["pooler/dense/kernel"]: tensors[f"{name}.weight"],
+                rows["pooler/dense/bias"]: tensors[f"{name}.bias"],
+            }
     return tensors
 
 

@@ -24,7 +24,7 @@ def open_model(
         Hugging Face model (`config.json` and weights); or a TensorFlow checkpoint of
         google-research/bert (`bert_config.json`, `vocab.txt`, `*.index`).
       step: checkpoint of a work directory; None takes the newest.
-      activation: to use instead of the one that the directory names, or if, like Google's,
+      activation: what to use instead of the one that the directory names, or if, like Google's,
         it names none.
 
     Raises:

@@ -22,7 +22,7 @@ class RunStudy:
 
     study: tyro.conf.Suppress[Study]
     output: Annotated[Path, tyro.conf.arg(metavar="DIR")]
-    """Directory of the study: runs in ARM/seed-N, report.md, report.html, results.csv."""
+    """Directory of the study: runs in ARM/seed-N, report.html, results.csv, ..."""
     scale: str
     """How much to spend."""
     experiment: Annotated[Experiment, tyro.conf.arg(name="")]

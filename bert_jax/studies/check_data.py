@@ -115,11 +115,15 @@ def _check_same_data(
     now = {_data_of(data.arguments): data for data in found.values()}
     before: dict[tuple[Any, ...], tuple[str, FineTuningRecord]] = {}
     for job in plan.jobs:
-        if isinstance(job, MeasuringJob) and isinstance(job.measure, Finetuned):
-            data = _data_of(_arguments(job, directory, tasks))
-            if data in now and read_ended(directory / job.path):
-                for file in (directory / job.path / TRIALS_DIRECTORY).glob(f"*/{CONFIG_FILE}"):
-                    before.setdefault(data, (job.measure.name, read_record(file.parent)))
+        if not isinstance(job, MeasuringJob) or not isinstance(job.measure, Finetuned):
+            continue
+        ended = read_ended(directory / job.path)
+        if ended is None or ended.error:
+            continue
+        data = _data_of(_arguments(job, directory, tasks))
+        if data in now:
+            for file in (directory / job.path / TRIALS_DIRECTORY).glob(f"*/{CONFIG_FILE}"):
+                before.setdefault(data, (job.measure.name, read_record(file.parent)))
     for data, (name, record) in before.items():
         if (record.data_fingerprint, record.dev_fingerprint) != now[data].fingerprints:
             yield _changed_data(now[data].arguments.data, name)

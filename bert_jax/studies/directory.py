@@ -137,15 +137,9 @@ def _check_same(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
     return before
 
 
-def known_vocabulary_size(directory: Path) -> int | None:
-    """Of the corpus of a study; None before it has begun. Raises UserError if `study.json` is damaged."""
-    return read_study(directory).get("vocabulary_size") if (directory / STUDY_FILE).exists() else None
-
-
-def known_seeds(directory: Path) -> int | None:
-    """The most pretraining seeds that a study has been begun with; None before that. Raises UserError if
-    `study.json` is damaged."""
-    return read_study(directory).get("seeds") if (directory / STUDY_FILE).exists() else None
+def read_begun(directory: Path) -> dict[str, Any]:
+    """What `read_study` returns, or nothing before the study has begun."""
+    return read_study(directory) if (directory / STUDY_FILE).exists() else {}
 
 
 def read_study(directory: Path) -> dict[str, Any]:

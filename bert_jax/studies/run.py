@@ -17,15 +17,13 @@ from bert_jax.studies.collect import collect
 from bert_jax.studies.cost import Speed, compiled_speed, costs, measured_speed
 from bert_jax.studies.data import make_data, makes_data, name_data
 from bert_jax.studies.directory import (
-    STUDY_FILE,
     check_directory,
     check_unchanged,
     claim,
     forget_failures,
     forget_what_others_retry,
-    known_seeds,
-    known_vocabulary_size,
     pull_ended,
+    read_begun,
     write_progress,
 )
 from bert_jax.studies.places import Place, find_places, place_of_worker
@@ -55,6 +53,8 @@ def run_study(args: RunStudy) -> int:
     pull_ended(args.output)
     if args.status or args.report:
         check_directory(args.output, identity)
+        if args.report and not read_begun(args.output):
+            raise UserError(f"{args.output} holds no study yet, of which a report could be written")
         plan = _plan(args)
         return _show_status(args, plan) if args.status else _report(args, plan)
     scale = _scale(args)
@@ -138,7 +138,7 @@ def _check_reuse(args: RunStudy) -> None:
 
 def _show_status(args: RunStudy, plan: Plan) -> int:
     """Prints how far the study is; returns 0 if all is done, 75 if something is left, 1 if jobs failed."""
-    if not (args.output / STUDY_FILE).exists():
+    if not read_begun(args.output):
         print(f"{args.output} holds no study yet")
     counts = show_status(plan, args.output)
     if counts["left"] or counts["under way"]:
@@ -160,7 +160,7 @@ def _work(args: RunStudy, identity: Mapping[str, Any], plan: Plan, tasks: str, p
 def _scale(args: RunStudy) -> Scale:
     """The scale with as many seeds as the flags say, or else as the study has had before."""
     scale = args.study.scales[args.scale]
-    return dataclasses.replace(scale, seeds=args.seeds or known_seeds(args.output) or scale.seeds)
+    return dataclasses.replace(scale, seeds=args.seeds or read_begun(args.output).get("seeds") or scale.seeds)
 
 
 def _without_steps(args: RunStudy, plan: Plan) -> dict[str, Experiment]:
@@ -182,7 +182,7 @@ def _plan(args: RunStudy, corpus: Description | None = None, steps: Mapping[str,
     changes = given_settings(args.experiment, args.given)
     if corpus is not None:
         changes = {"data.corpus": corpus.path, "model.vocab_size": corpus.vocabulary_size, **changes}
-    elif size := known_vocabulary_size(args.output):
+    elif size := read_begun(args.output).get("vocabulary_size"):
         changes = {"model.vocab_size": size, **changes}
     kept = {} if args.budget_hours is None else read_steps(args.output)
     of_arms = {**(steps or {}), **{arm: found.num_train_steps for arm, found in kept.items()}}
