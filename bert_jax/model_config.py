@@ -165,11 +165,12 @@ class ModelConfig:
     dtype: DType = "float32"
     """dtype of activations; parameters and losses are always float32."""
     attention_kernel: AttentionKernel = "auto"
-    """auto: on TPU, in bfloat16, attention is one kernel if the sequence length
-    is a multiple of 128, up to 2,048, and the head width a multiple of 16; on
+    """auto: in bfloat16, attention is a kernel on TPU if the sequence length is a
+    multiple of 128, up to 2,048, and the head width a multiple of 16, and on
+    NVIDIA GPUs if the length is a multiple of 64 and the width 16, 32 or 64; on
     CPU, without gradients, more than 256 queries are computed in blocks. none:
-    neither. The two settings round differently, and the kernel draws different
-    dropout."""
+    none of these. The two settings round differently, and the kernels draw
+    different dropout."""
 
     def __post_init__(self) -> None:
         check_types(self, "model.")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 from benchmarks.published_flops import steps_of
@@ -33,6 +34,15 @@ def test_the_curves_of_the_documentation_are_drawn(tmp_path: Path) -> None:
     program = [sys.executable, "benchmarks/plot_metrics.py", tmp_path / "wiki.png", *rows]
     subprocess.run(program, cwd=ROOT, check=True)
     assert (tmp_path / "wiki.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.skipif(jax.default_backend() == "gpu", reason="a GPU is present")
+def test_attention_is_not_measured_without_a_gpu() -> None:
+    done = subprocess.run(
+        [sys.executable, "benchmarks/attention.py"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "attention.py: error: it needs a GPU; jax found a cpu"
 
 
 @pytest.mark.slow

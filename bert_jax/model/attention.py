@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from bert_jax.mesh import BATCH_AXES, mesh_in_use
-from bert_jax.model import attention_kernel
+from bert_jax.model import attention_kernel_gpu, attention_kernel_tpu
 from bert_jax.model.dropout import Dropout, dropout, num_dropped
 from bert_jax.model.linear import Linear, Projection, add_bias
 from bert_jax.model.normalization import of_queries_and_keys
@@ -203,8 +203,8 @@ def attend(
 ) -> jax.Array:
     """Values mixed by the probabilities, [B, Q, N, K].
 
-    On TPU the kernel computes them where `attention_kernel.fits`, otherwise XLA does; the two draw different
-    dropout. On CPU, without gradients, long queries are computed in blocks; with gradients that is slower.
+    On TPU and GPU a kernel computes them where it `fits`, otherwise XLA does; all draw different dropout. On
+    CPU, without gradients, long queries are computed in blocks; with gradients that is slower.
 
     Args:
       projections: queries [B, Q, N, K], keys and values [B, T, N, K], each with its bias, float32 [N, K],
@@ -214,21 +214,28 @@ def attend(
       rate: probability of dropping an attention probability.
       deterministic: True outside of training.
       block_bias: where XLA need not compute all scores, from `attention_block_bias`.
-      window: of the layer, if the queries are all positions in order; for the kernel.
+      window: of the layer, if the queries are all positions in order; for the kernel of TPUs.
     """
     plain = functools.partial(_attend_by_xla, rate=rate, block_bias=block_bias)
     (queries, _), (keys, _), _ = projections
     _, length, _, width = keys.shape
-    one_for_all_heads = bias.shape[1] == 1  # the kernel supports nothing else
+    one_for_all_heads = bias.shape[1] == 1  # the kernels support nothing else
+    sizes = (queries.shape[1], length, width, queries.dtype)
     on_tpu: Callable[..., jax.Array] = plain
+    on_gpu: Callable[..., jax.Array] = plain
     on_cpu: Callable[..., jax.Array] = plain
-    if one_for_all_heads and attention_kernel.fits(queries.shape[1], length, width, queries.dtype):
+    if one_for_all_heads and attention_kernel_tpu.fits(*sizes):
         on_tpu = functools.partial(attend_fused, rate=rate, window=window)
+    # In blocks XLA computes only the scores that a window lets be seen, and the kernel all of them.
+    if one_for_all_heads and block_bias is None and attention_kernel_gpu.fits(*sizes):
+        on_gpu = functools.partial(attend_fused_on_gpu, rate=rate)
     if deterministic and queries.shape[1] > _LONGEST_WHOLE and block_bias is None:
         on_cpu = _attend_in_blocks
-    if on_tpu is on_cpu:
+    if on_tpu is plain and on_gpu is plain and on_cpu is plain:
         return plain(projections, bias, key)
-    return jax.lax.platform_dependent(projections, bias, key, tpu=on_tpu, cpu=on_cpu, default=plain)
+    return jax.lax.platform_dependent(
+        projections, bias, key, tpu=on_tpu, cuda=on_gpu, cpu=on_cpu, default=plain
+    )
 
 
 def _attend_by_xla(
@@ -319,9 +326,54 @@ def attend_fused(
     window: int | None = None,
     interpret: bool = False,
 ) -> jax.Array:
-    """As `attend`, by the TPU kernel. On a mesh each device computes the rows and heads that it holds; their
-    dropout does not depend on the mesh."""
-    batch, _, num_heads, _ = projections[0][0].shape
+    """As `attend`, by the TPU kernel."""
+
+    def fused(arrays, score_bias, seed, num_heads, dropped):  # type: ignore[no-untyped-def]
+        *products, biases = arrays
+        attention = attention_kernel_tpu.fused_attention
+        return attention(tuple(products), biases, score_bias, seed, num_heads, dropped, window, interpret)
+
+    products = [product.transpose(0, 2, 3, 1) for product, _ in projections]
+    biases = jnp.stack([bias for _, bias in projections], axis=1)
+    biases = jnp.broadcast_to(biases, (len(products[0]), *biases.shape))
+    score_bias = bias.squeeze(1).swapaxes(1, 2)
+    mixed_BNKQ = _on_each_device(fused, (*products, biases), 1, score_bias, key, rate)
+    return mixed_BNKQ.transpose(0, 3, 1, 2)
+
+
+def attend_fused_on_gpu(
+    projections: Projections, bias: jax.Array, key: jax.Array | None, rate: float, interpret: bool = False
+) -> jax.Array:
+    """As `attend`, by the GPU kernel."""
+
+    def fused(arrays, score_bias, seed, num_heads, dropped):  # type: ignore[no-untyped-def]
+        attention = attention_kernel_gpu.fused_attention
+        return attention(arrays, score_bias, seed, num_heads, dropped, interpret)
+
+    arrays = tuple(add_bias(*projection) for projection in projections)
+    return _on_each_device(fused, arrays, 2, bias.squeeze(1), key, rate)
+
+
+def _on_each_device(
+    fused: Callable[..., jax.Array],
+    arrays: tuple[jax.Array, ...],
+    head_axis: int,
+    score_bias: jax.Array,
+    key: jax.Array | None,
+    rate: float,
+) -> jax.Array:
+    """What a kernel computes. On a mesh each device computes the rows and heads that it holds; their dropout
+    does not depend on the mesh.
+
+    Args:
+      fused: the kernel, of (arrays, score bias, seed, heads of the whole model, draws that drop).
+      arrays: [B, ...], N heads along `head_axis`; so is the result.
+      head_axis: 1 or above.
+      score_bias: [B, ...].
+      key: for dropout; None for no dropout.
+      rate: of dropout.
+    """
+    num_heads = arrays[0].shape[head_axis]
     dropped = 0 if key is None else num_dropped(rate)
     words = jnp.zeros(2, jnp.uint32) if key is None else jax.random.bits(key, (2,), jnp.uint32)
     mesh = mesh_in_use()
@@ -331,17 +383,13 @@ def attend_fused(
         """Index of a device's first row or head among all, given how many (`count`) each device holds."""
         return jnp.uint32(jax.lax.axis_index(axes) * count if mesh and axes else 0)
 
-    def compute(products, biases, bias, words):  # type: ignore[no-untyped-def]
-        rows, heads, _, _ = products[0].shape
+    def compute(arrays, score_bias, words):  # type: ignore[no-untyped-def]
+        rows, heads = arrays[0].shape[0], arrays[0].shape[head_axis]
         seed = jnp.stack([*words, first(BATCH_AXES, rows), first(head_axes, heads)])
-        fused = attention_kernel.fused_attention
-        return fused(products, biases, bias, seed, num_heads, dropped, window, interpret)
+        return fused(arrays, score_bias, seed, num_heads, dropped)
 
-    products = tuple(product.transpose(0, 2, 3, 1) for product, _ in projections)
-    biases = jnp.stack([bias for _, bias in projections], axis=1)
-    biases = jnp.broadcast_to(biases, (batch, *biases.shape))
     if mesh:
-        by_head = PartitionSpec(BATCH_AXES, head_axes)
-        specs = (by_head, by_head, PartitionSpec(BATCH_AXES), PartitionSpec())
+        by_head = PartitionSpec(BATCH_AXES, *(None,) * (head_axis - 1), head_axes)
+        specs = (by_head, PartitionSpec(BATCH_AXES), PartitionSpec())
         compute = jax.shard_map(compute, in_specs=specs, out_specs=by_head, check_vma=False)
-    return compute(products, biases, bias.squeeze(1).swapaxes(1, 2), words).transpose(0, 3, 1, 2)
+    return compute(arrays, score_bias, words)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
-from bert_jax.model.attention_kernel import fused_attention, step_of
+from bert_jax.model.attention_kernel_tpu import fused_attention, step_of
 from bert_jax.model.dropout import num_dropped
 from bert_jax.tpu.hlo import Kernel
 from bert_jax.tpu.topology import Slice, open_slice

@@ -25,6 +25,7 @@ import dataclasses
 import functools
 import os
 import sys
+from collections.abc import Callable
 
 from tests import compile_faster
 
@@ -46,7 +47,7 @@ from jax.sharding import NamedSharding
 from bert_jax.config import ParallelConfig
 from bert_jax.finetuning_config import FineTuningConfig
 from bert_jax.mesh import BATCH_SPEC
-from bert_jax.model.attention import attend_fused
+from bert_jax.model.attention import attend_fused, attend_fused_on_gpu
 from bert_jax.model.dropout import Dropout
 from bert_jax.objectives import MaskedLMAndNSP
 from bert_jax.objectives.experiment import Experiment
@@ -204,13 +205,13 @@ def losses_with_dropout(start: TrainState) -> np.ndarray:
     return np.array([loss(device) for device in range(8)])
 
 
-def attend(devices: list[jax.Device]) -> np.ndarray:
-    """The kernel's attention with dropout; on several devices the tensor axis of the mesh is 2."""
+def attend(devices: list[jax.Device], attention: Callable[..., jax.Array]) -> np.ndarray:
+    """A kernel's attention with dropout; on several devices the tensor axis of the mesh is 2."""
     mesh = make_mesh(ParallelConfig(tensor=min(len(devices), 2)), devices)
     shapes = 3 * (((ROWS, 128, 2, 16), (2, 16)),)
     projections = jax.tree.map(lambda shape: np.ones(shape, np.float32), shapes, is_leaf=_is_shape)
     bias = np.zeros((ROWS, 1, 1, 128), np.float32)
-    fused = functools.partial(attend_fused, key=jax.random.key(0), rate=0.5, interpret=True)
+    fused = functools.partial(attention, key=jax.random.key(0), rate=0.5, interpret=True)
     with jax.set_mesh(mesh):
         return np.asarray(jax.jit(fused)(projections, bias))
 
@@ -273,7 +274,8 @@ def main(output: str, *wanted: str) -> None:
             for devices in (1, 8):
                 arrays[f"dropout/{devices}/{prng}"] = drop(prng, jax.devices()[:devices])
         for devices in (1, 8):
-            arrays[f"attention/{devices}"] = attend(jax.devices()[:devices])
+            for name, attention in {"tpu": attend_fused, "gpu": attend_fused_on_gpu}.items():
+                arrays[f"attention/{name}/{devices}"] = attend(jax.devices()[:devices], attention)
         arrays["pmap/dropout"] = losses_with_dropout(start)
         for mode in PACKED:
             devices, parallel = MODES[mode]

@@ -1,6 +1,6 @@
-"""The attention kernel computes what the plain operations compute, with the dropout of its own generator.
+"""The attention kernels compute what the plain operations compute, with the dropout of their own generator.
 
-On a TPU the kernel itself runs; elsewhere jax interprets it.
+On a TPU or GPU its kernel itself runs; elsewhere jax interprets it.
 """
 
 import dataclasses
@@ -13,21 +13,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.extend.random import threefry_2x32
+from jax.sharding import AxisType
 
-from bert_jax.model import attention_kernel, threefry
+from bert_jax.model import attention_kernel_gpu, attention_kernel_tpu, threefry
 from bert_jax.model.attention import (
     Projections,
     attend,
     attend_fused,
+    attend_fused_on_gpu,
     attend_plainly,
     attention_bias,
     attention_scores,
 )
-from bert_jax.model.attention_kernel import Step
+from bert_jax.model.attention_kernel_tpu import Step
 from bert_jax.model.dropout import RESOLUTION, num_dropped
 from bert_jax.model_config import ModelConfig
 
 INTERPRET = jax.default_backend() != "tpu"
+INTERPRET_ON_GPU = jax.default_backend() != "gpu"
 ROWS, LENGTH, HEADS, WIDTH = 2, 256, 4, 16
 RATE = 0.1
 
@@ -53,12 +56,15 @@ WEIGHTS = normal(6, ROWS, LENGTH, HEADS, WIDTH)
 
 
 def attend_with_the_kernels_draws(
-    projections: Projections, bias: jax.Array, key: jax.Array, rate: float
+    projections: Projections,
+    bias: jax.Array,
+    key: jax.Array,
+    rate: float,
+    kept: Callable[[jax.Array, float], jax.Array],
 ) -> jax.Array:
-    """Attention by its definition, except that the kernel's generator chooses what is dropped."""
+    """Attention by its definition, except that a kernel's generator chooses what is dropped."""
     q, k, v = ((product + offset).swapaxes(1, 2) for product, offset in projections)
-    words = jax.random.bits(key, (2,), jnp.uint32)
-    kept_BNTQ = jnp.stack([kept(words, row * HEADS, rate) for row in range(ROWS)])
+    kept_BNTQ = kept(jax.random.bits(key, (2,), jnp.uint32), rate)
     scale = RESOLUTION / (RESOLUTION - num_dropped(rate))
     probabilities = jax.nn.softmax(attention_scores(q, k, bias)) * scale
     return jnp.einsum("bnqt,bntk->bqnk", jnp.where(kept_BNTQ.swapaxes(2, 3), probabilities, 0.0), v)
@@ -69,10 +75,27 @@ def kept(words: jax.Array, first_head: int, rate: float) -> jax.Array:
     return threefry.keep(words[0], words[1], head, (HEADS, LENGTH, LENGTH), num_dropped(rate))
 
 
-def value_and_gradients(attend: Callable[[Projections], jax.Array]) -> list[np.ndarray]:
+def kept_on_tpu(words: jax.Array, rate: float) -> jax.Array:
+    """bool [B, N, T, Q], which scores the kernel of TPUs keeps."""
+    return jnp.stack([kept(words, row * HEADS, rate) for row in range(ROWS)])
+
+
+def kept_on_gpu(
+    words: jax.Array, rate: float, shape: tuple[int, int, int] = (ROWS, HEADS, LENGTH)
+) -> jax.Array:
+    """bool [B, N, T, Q], which scores the kernel of GPUs keeps."""
+    seed = jnp.array([*words, 0, 0], jnp.uint32)
+    stored = attention_kernel_gpu.keep_words(seed, shape, HEADS, num_dropped(rate))
+    by_block = [(stored >> i) & 1 for i in range(shape[2] // 64)]
+    return jnp.concatenate(by_block, axis=3).swapaxes(2, 3) == 1
+
+
+def value_and_gradients(
+    attend: Callable[[Projections], jax.Array], weights: jax.Array = WEIGHTS
+) -> list[np.ndarray]:
     def loss(projections: Projections) -> tuple[jax.Array, jax.Array]:
         mixed = attend(projections)
-        return (mixed * WEIGHTS).sum(), mixed
+        return (mixed * weights).sum(), mixed
 
     gradients, mixed = jax.jit(jax.grad(loss, has_aux=True))(PROJECTIONS)
     return [np.asarray(array) for array in (mixed, *jax.tree.leaves(gradients))]
@@ -85,14 +108,33 @@ def test_outputs_and_gradients_are_those_of_the_plain_operations(
     bias: str, dropout: str, queries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if queries < LENGTH:
-        monkeypatch.setattr(attention_kernel, "_MOST_SCORES", queries * LENGTH)
-    assert attention_kernel.step_of(HEADS, LENGTH).queries == queries
+        monkeypatch.setattr(attention_kernel_tpu, "_MOST_SCORES", queries * LENGTH)
+    assert attention_kernel_tpu.step_of(HEADS, LENGTH).queries == queries
     key = jax.random.key(9) if dropout == "with_dropout" else None
-    plain = attend_plainly if key is None else attend_with_the_kernels_draws
     fused = functools.partial(attend_fused, interpret=INTERPRET)
-    arguments = {"bias": BIASES[bias], "key": key, "rate": RATE}
-    expected = value_and_gradients(functools.partial(plain, **arguments))
-    ours = value_and_gradients(functools.partial(fused, **arguments))
+    check_outputs_and_gradients(fused, kept_on_tpu, BIASES[bias], key)
+
+
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("dropout", ["without_dropout", "with_dropout"])
+def test_those_of_the_gpu_kernel_are_too(bias: str, dropout: str) -> None:
+    key = jax.random.key(9) if dropout == "with_dropout" else None
+    fused = functools.partial(attend_fused_on_gpu, interpret=INTERPRET_ON_GPU)
+    check_outputs_and_gradients(fused, kept_on_gpu, BIASES[bias], key)
+
+
+def check_outputs_and_gradients(
+    fused: Callable[..., jax.Array],
+    kept: Callable[[jax.Array, float], jax.Array],
+    bias: jax.Array,
+    key: jax.Array | None,
+) -> None:
+    plain = functools.partial(attend_with_the_kernels_draws, kept=kept) if key is not None else attend_plainly
+    arguments = {"bias": bias, "key": key, "rate": RATE}
+    # No loss depends on a position that sees none; the gradient's rounding there is that of scores of -10000.
+    weights = WEIGHTS * (bias == 0).any(axis=3).swapaxes(1, 2)[..., None]
+    expected = value_and_gradients(functools.partial(plain, **arguments), weights)
+    ours = value_and_gradients(functools.partial(fused, **arguments), weights)
     for array, wanted in zip(ours, expected, strict=True):
         # The gradient of the keys' bias is zero but for the rounding of a sum over 256 positions.
         np.testing.assert_allclose(array, wanted, rtol=2e-5, atol=5e-5)
@@ -141,11 +183,48 @@ def test_draws_drop_their_share_and_differ_by_head_and_key() -> None:
 
 
 def test_only_sizes_that_fill_registers_and_fit_are_taken() -> None:
-    taken = [t for t in range(1, 2500) if attention_kernel.fits(t, t, 64, jnp.bfloat16)]
+    taken = [t for t in range(1, 2500) if attention_kernel_tpu.fits(t, t, 64, jnp.bfloat16)]
     assert taken == list(range(128, 2049, 128))
-    assert not attention_kernel.fits(21, 128, 64, jnp.bfloat16)  # the predicted positions in the last layer
-    assert not attention_kernel.fits(128, 128, 64, jnp.float32)
-    assert not attention_kernel.fits(128, 128, 24, jnp.bfloat16)
+    assert not attention_kernel_tpu.fits(
+        21, 128, 64, jnp.bfloat16
+    )  # the predicted positions in the last layer
+    assert not attention_kernel_tpu.fits(128, 128, 64, jnp.float32)
+    assert not attention_kernel_tpu.fits(128, 128, 24, jnp.bfloat16)
+
+
+@pytest.mark.parametrize(("length", "bits"), [(64, 8), (192, 8), (512, 8), (576, 16), (1088, 32), (2048, 32)])
+def test_the_gpu_kernel_keeps_a_bit_for_each_score(length: int, bits: int) -> None:
+    seed, shape = jnp.array([5, 6, 0, 0], jnp.uint32), (1, HEADS, length)
+    assert attention_kernel_gpu.keep_words(seed, shape, HEADS, num_dropped(0.5)).dtype == f"uint{bits}"
+    kept_NTQ = np.asarray(kept_on_gpu(seed[:2], 0.5, shape))[0]
+    # The standard deviation of the share is at most 0.004.
+    assert abs(kept_NTQ.mean() - 0.5) < 0.015
+    for columns in (kept_NTQ.swapaxes(1, 2), kept_NTQ):
+        assert len(np.unique(columns.reshape(-1, length), axis=0)) == HEADS * length
+
+
+def test_the_gpu_kernel_takes_what_fills_its_blocks() -> None:
+    taken = [t for t in range(1, 2500) if attention_kernel_gpu.fits(t, t, 64, jnp.bfloat16)]
+    assert taken == list(range(64, 2049, 64))
+    assert not attention_kernel_gpu.fits(21, 128, 64, jnp.bfloat16)  # the last layer's predicted positions
+    assert not attention_kernel_gpu.fits(128, 128, 64, jnp.float32)
+    assert not attention_kernel_gpu.fits(128, 128, 96, jnp.bfloat16)
+
+
+@pytest.mark.parametrize(("dtype", "kernels"), [("bfloat16", 3), ("float32", 0)])
+def test_a_program_for_gpus_has_the_kernel(dtype: str, kernels: int) -> None:
+    def gradients(projections: Projections, bias: jax.Array, key: jax.Array) -> Projections:
+        return jax.grad(lambda p: attend(p, bias, key, RATE, False).astype(jnp.float32).sum())(projections)
+
+    projections = tuple((product.astype(dtype), offset) for product, offset in PROJECTIONS)
+    arguments = jax.eval_shape(lambda: (projections, BIASES["packed"], jax.random.key(0)))
+    # From 0.11 on jax asks which GPU it is, where none is present.
+    gpu = jax.sharding.AbstractDevice("NVIDIA H100", num_cores=None, platform="gpu")
+    mesh = jax.sharding.AbstractMesh((1,), ("x",), (AxisType.Explicit,), abstract_device=gpu)
+    with jax.sharding.use_abstract_mesh(mesh):
+        traced = jax.jit(gradients).trace(*arguments)
+        program = traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert program.count("xla.gpu.triton") == kernels
 
 
 @pytest.mark.parametrize(
@@ -164,7 +243,7 @@ def test_only_sizes_that_fill_registers_and_fit_are_taken() -> None:
     ],
 )
 def test_a_step_has_as_many_scores_as_fit(heads: int, length: int, window: int | None, step: Step) -> None:
-    assert attention_kernel.step_of(heads, length, window) == step
+    assert attention_kernel_tpu.step_of(heads, length, window) == step
 
 
 def test_a_bias_of_each_head_is_left_to_the_plain_operations() -> None:
@@ -173,7 +252,7 @@ def test_a_bias_of_each_head_is_left_to_the_plain_operations() -> None:
     slopes = jnp.arange(1.0, HEADS + 1)[:, None, None]
     distance = jnp.abs(jnp.arange(LENGTH)[:, None] - jnp.arange(LENGTH))
     bias = BIASES["padded"] - (slopes * distance)[None]
-    assert attention_kernel.fits(LENGTH, LENGTH, WIDTH, jnp.bfloat16)
+    assert attention_kernel_tpu.fits(LENGTH, LENGTH, WIDTH, jnp.bfloat16)
     mixed = jax.jit(attend, static_argnums=(3, 4))(projections, bias, None, 0.0, True)
     np.testing.assert_array_equal(
         mixed, jax.jit(attend_plainly, static_argnums=3)(projections, bias, None, 0.0)

@@ -19,7 +19,7 @@ from bert_jax.model.attention import (
     attention_bias,
     attention_block_bias,
 )
-from bert_jax.model.attention_kernel import Step, step_of
+from bert_jax.model.attention_kernel_tpu import Step, step_of
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.size import num_scores
 from bert_jax.model_config import ModelConfig
