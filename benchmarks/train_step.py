@@ -280,6 +280,19 @@ def check_same_platform(platforms: dict[str, str]) -> None:
         sys.exit(2)
 
 
+def measure(
+    workers: dict[str, subprocess.Popen], repeats: int
+) -> tuple[dict[str, dict], dict[str, list[dict]]]:
+    """Where each side runs, and the turns of each, which they take one after the other."""
+    places = {side: read_answer(worker) for side, worker in workers.items()}
+    check_same_platform({side: place["platform"] for side, place in places.items()})
+    turns: dict[str, list[dict]] = {side: [] for side in workers}
+    for repeat in range(repeats):
+        for side, worker in list(workers.items())[:: -1 if repeat % 2 else 1]:
+            turns[side].append(ask(worker))
+    return places, turns
+
+
 def summarise(args: argparse.Namespace, turns: list[dict], device: str) -> dict:
     rates = [args.batch * args.steps / turn["seconds"] for turn in turns]
     return {
@@ -295,16 +308,11 @@ def main() -> None:
     if args.worker:
         return run_worker(args)
     workers = {side: start_worker(side) for side in available_sides(args)}
-    places = {side: read_answer(worker) for side, worker in workers.items()}
-    check_same_platform({side: place["platform"] for side, place in places.items()})
-    turns: dict[str, list[dict]] = {side: [] for side in workers}
-    for repeat in range(args.repeats):
-        for side, worker in list(workers.items())[:: -1 if repeat % 2 else 1]:
-            turns[side].append(ask(worker))
-    for worker in workers.values():
-        assert worker.stdin is not None
-        worker.stdin.close()
-        worker.wait()
+    try:
+        places, turns = measure(workers, args.repeats)
+    finally:
+        for worker in workers.values():  # one may have failed while the other still compiles
+            worker.kill()
     report: dict = {"settings": vars(args), "machine": platform.platform()}
     if all(place["platform"] == "cpu" for place in places.values()):
         report["note"] = "measured on a CPU; where jax and torch see a GPU, the same command measures the GPU"

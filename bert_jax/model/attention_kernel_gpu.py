@@ -147,7 +147,7 @@ def _call(kernel, name: str, inputs, outputs, dropped: int, interpret: bool):  #
       dropped: as of `fused_attention`.
       interpret: as of `fused_attention`.
     """
-    inputs = {name: (array, axes) for name, (array, axes) in inputs.items() if array is not None}
+    inputs = {key: (array, axes) for key, (array, axes) in inputs.items() if array is not None}
     shapes = [jax.ShapeDtypeStruct(output.shape, output.dtype) for output, _ in outputs.values()]
     batch, length, heads, _ = inputs["q"][0].shape
 
