@@ -167,10 +167,10 @@ class ModelConfig:
     attention_kernel: AttentionKernel = "auto"
     """auto: in bfloat16, attention is a kernel on TPU if the sequence length is a
     multiple of 128, up to 2,048, and the head width a multiple of 16, and on
-    NVIDIA GPUs if the length is a multiple of 64 and the width 16, 32 or 64; on
-    CPU, without gradients, more than 256 queries are computed in blocks. none:
-    none of these. The two settings round differently, and the kernels draw
-    different dropout."""
+    NVIDIA GPUs from the A100 on if the length is a multiple of 64, up to 2,048,
+    and the width 16, 32 or 64; on CPU, without gradients, more than 256 queries
+    are computed in blocks. none: none of these. The two settings round
+    differently, and the kernels draw different dropout."""
 
     def __post_init__(self) -> None:
         check_types(self, "model.")

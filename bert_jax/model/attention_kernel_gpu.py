@@ -30,18 +30,27 @@ QueriesKeysValues: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
 _BLOCK = 64
 _LARGEST_WORD = 32  # bits, one for each block of keys
 _DRAWS = 4  # of 16 bits, in two words of the generator
+_FIRST_CAPABILITY = 8.0  # CUDA's compute capability
 
 
 def fits(num_queries: int, length: int, head_width: int, dtype: jax.typing.DTypeLike) -> bool:
-    """Whether the kernel takes queries [B, Q, N, K] and keys [B, T, N, K] of these sizes."""
+    """Whether the kernel takes queries [B, Q, N, K] and keys [B, T, N, K] of these sizes, on GPUs present."""
     return (
         triton is not None
+        and _gpus_multiply_bfloat16()
         and num_queries == length
         and length % _BLOCK == 0
         and length <= _BLOCK * _LARGEST_WORD
         and head_width in (16, 32, 64)
         and dtype == jnp.bfloat16
     )
+
+
+def _gpus_multiply_bfloat16() -> bool:
+    """False where a GPU of this process is older than an A100, for which Triton has no such products."""
+    capabilities = [device.compute_capability for device in jax.local_devices() if device.platform == "gpu"]
+    # Those of AMD have a name there, and another compiler.
+    return all(float(x) >= _FIRST_CAPABILITY for x in capabilities if not x.startswith("gfx"))
 
 
 def fused_attention(

@@ -6,6 +6,7 @@ On a TPU or GPU its kernel itself runs; elsewhere jax interprets it.
 import dataclasses
 import functools
 import itertools
+import types
 from collections.abc import Callable
 
 import jax
@@ -209,6 +210,24 @@ def test_the_gpu_kernel_takes_what_fills_its_blocks() -> None:
     assert not attention_kernel_gpu.fits(21, 128, 64, jnp.bfloat16)  # the last layer's predicted positions
     assert not attention_kernel_gpu.fits(128, 128, 64, jnp.float32)
     assert not attention_kernel_gpu.fits(128, 128, 96, jnp.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "taken"),
+    [
+        (("8.0",), True),
+        (("9.0", "9.0"), True),
+        (("7.5",), False),
+        (("9.0", "7.0"), False),
+        (("gfx90a",), True),
+    ],
+)
+def test_older_gpus_are_left_to_the_plain_operations(
+    capabilities: tuple[str, ...], taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = [types.SimpleNamespace(platform="gpu", compute_capability=number) for number in capabilities]
+    monkeypatch.setattr(jax, "local_devices", lambda: gpus)
+    assert attention_kernel_gpu.fits(128, 128, 64, jnp.bfloat16) == taken
 
 
 @pytest.mark.parametrize(("dtype", "kernels"), [("bfloat16", 3), ("float32", 0)])
