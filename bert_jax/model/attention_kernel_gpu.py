@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from bert_jax.model.dropout import RESOLUTION
+from bert_jax.model.dropout import RESOLUTION, scale_up
 from bert_jax.model.threefry import threefry2x32
 
 try:
@@ -211,7 +211,7 @@ def _forward(bias, q, k, v, mixed, log_sums, dropped: int, words=None) -> None: 
     zeros = jnp.zeros((_BLOCK,), jnp.float32)
     start = (jnp.zeros(q_QK.shape, jnp.float32), zeros - jnp.inf, zeros)
     sum_QK, largest_Q, total_Q = jax.lax.fori_loop(0, k.shape[0] // _BLOCK, add_keys, start)
-    mixed[...] = (sum_QK * (_scale_up(dropped) / total_Q)[:, None]).astype(mixed.dtype)
+    mixed[...] = (sum_QK * (scale_up(dropped) / total_Q)[:, None]).astype(mixed.dtype)
     log_sums[...] = largest_Q + jnp.log(total_Q)
 
 
@@ -227,7 +227,7 @@ def _backward_queries(  # type: ignore[no-untyped-def]
         softmax_QT = _exp(_scores(q_QK, k_TK, bias[:, keys]) - log_sums_Q[:, None])
         dsoftmax_QT = _product(gradient_QK, v[keys, :].T)
         if dropped:
-            dsoftmax_QT = jnp.where(_kept(words_QT, block), dsoftmax_QT * _scale_up(dropped), 0.0)
+            dsoftmax_QT = jnp.where(_kept(words_QT, block), dsoftmax_QT * scale_up(dropped), 0.0)
         dscores_QT = softmax_QT * (dsoftmax_QT - sums_Q[:, None])
         return sum_QK + _product(dscores_QT.astype(q_QK.dtype), k_TK)
 
@@ -252,7 +252,7 @@ def _backward_keys(  # type: ignore[no-untyped-def]
         if dropped:
             kept_TQ = _kept(words[queries, :], own_block).T
             probabilities_TQ = jnp.where(kept_TQ, softmax_TQ, 0.0)
-            dsoftmax_TQ = jnp.where(kept_TQ, dsoftmax_TQ * _scale_up(dropped), 0.0)
+            dsoftmax_TQ = jnp.where(kept_TQ, dsoftmax_TQ * scale_up(dropped), 0.0)
         dscores_TQ = softmax_TQ * (dsoftmax_TQ - sums[queries][None])
         dk_TK += _product(dscores_TQ.astype(q_QK.dtype), q_QK)
         dv_TK += _product(probabilities_TQ.astype(q_QK.dtype), gradient_QK)
@@ -261,7 +261,7 @@ def _backward_keys(  # type: ignore[no-untyped-def]
     zeros = jnp.zeros(k_TK.shape, jnp.float32)
     dk_TK, dv_TK = jax.lax.fori_loop(0, q.shape[0] // _BLOCK, add_queries, (zeros, zeros))
     dk[...] = (dk_TK * _scale(k_TK)).astype(dk.dtype)
-    dv[...] = (dv_TK * _scale_up(dropped)).astype(dv.dtype)
+    dv[...] = (dv_TK * scale_up(dropped)).astype(dv.dtype)
 
 
 def _scores(x: jax.Array, y: jax.Array, bias: jax.Array) -> jax.Array:
@@ -278,10 +278,6 @@ def _product(x: jax.Array, y: jax.Array) -> jax.Array:
 
 def _scale(x: jax.Array) -> float:
     return x.shape[-1] ** -0.5
-
-
-def _scale_up(dropped: int) -> float:
-    return RESOLUTION / (RESOLUTION - dropped)
 
 
 def _kept(words: Any, block: jax.Array) -> jax.Array:

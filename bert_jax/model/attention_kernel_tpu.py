@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from bert_jax.model.dropout import RESOLUTION
+from bert_jax.model.dropout import scale_up
 from bert_jax.model.linear import add_bias
 from bert_jax.model.threefry import keep
 
@@ -214,7 +214,7 @@ def _forward(  # type: ignore[no-untyped-def]
         exponentials_HTQ = jnp.where(kept, exponentials_HTQ, 0.0)
     # Far fewer outputs than scores are divided by the sums.
     mixed_HKQ = _product(v[0, :, :, seen], exponentials_HTQ.astype(output.dtype), 2, 1)
-    output[0] = (mixed_HKQ * (inverse_sums * _scale_up(dropped))).astype(output.dtype)
+    output[0] = (mixed_HKQ * (inverse_sums * scale_up(dropped))).astype(output.dtype)
 
 
 def _backward(seed, score_bias, q, gradient, statistics, *others, dropped: int, step: Step) -> None:  # type: ignore[no-untyped-def]
@@ -225,17 +225,17 @@ def _backward(seed, score_bias, q, gradient, statistics, *others, dropped: int, 
     largest, inverse_sums = statistics[0, :, 0:1], statistics[0, :, 1:2]
     softmax_HTQ = jnp.exp(_scores(q_HKQ, k_HKT, score_bias[0, seen]) - largest) * inverse_sums
     # What is kept is scaled up where there are fewer numbers: in the results.
-    scale_up = _scale_up(dropped)
+    scale = scale_up(dropped)
     probabilities_HTQ = softmax_HTQ
     if dropped:
         probabilities_HTQ = jnp.where(_unpacked(words[0], bits_of_word(step)), softmax_HTQ, 0.0)
-    dv_HKT = _product(gradient_HKQ, probabilities_HTQ.astype(dv.dtype), 2, 2) * scale_up
+    dv_HKT = _product(gradient_HKQ, probabilities_HTQ.astype(dv.dtype), 2, 2) * scale
     # With d the gradient of the probabilities, that of the scores is p d - softmax * sum(p d).
     weighted_HTQ = probabilities_HTQ * _product(v_HKT, gradient_HKQ, 1, 1)
     dscores_HTQ = weighted_HTQ - softmax_HTQ * weighted_HTQ.sum(axis=1, keepdims=True)
     dscores_HTQ = dscores_HTQ.astype(dq.dtype)
-    dq[0] = _scaled(_product(k_HKT, dscores_HTQ, 2, 1) * scale_up).astype(dq.dtype)
-    dk_HKT = _product(q_HKQ, dscores_HTQ, 2, 2) * scale_up
+    dq[0] = _scaled(_product(k_HKT, dscores_HTQ, 2, 1) * scale).astype(dq.dtype)
+    dk_HKT = _product(q_HKQ, dscores_HTQ, 2, 2) * scale
     if added:
         _add_up((dk_HKT, dv_HKT), added, seen, (dk, dv), sums)
         sums[0] += _sum_in_row(0, dq[0])
@@ -282,10 +282,6 @@ def _sum_in_row(row: int, x_HKT: jax.Array) -> jax.Array:
 def _scaled(x_HKT: jax.Array) -> jax.Array:
     # The queries (and their gradients) are scaled, as they are fewer than the scores. Exact where K is 64.
     return x_HKT * x_HKT.shape[1] ** -0.5
-
-
-def _scale_up(dropped: int) -> float:
-    return RESOLUTION / (RESOLUTION - dropped)
 
 
 def _scores(q_HKQ: jax.Array, k_HKT: jax.Array, score_bias: jax.Array) -> jax.Array:

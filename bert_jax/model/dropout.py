@@ -42,13 +42,18 @@ def dropout(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
     dropped = num_dropped(rate)
     kept = _draw(key, x.shape) >= jnp.uint32(dropped << 16)
     # As a bfloat16 number the scale itself would be wrong: 1.1094 for a rate of 0.1.
-    scaled = x.astype(jnp.float32) * (RESOLUTION / (RESOLUTION - dropped))
+    scaled = x.astype(jnp.float32) * scale_up(dropped)
     return jnp.where(kept, scaled, 0).astype(x.dtype)
 
 
 def num_dropped(rate: float) -> int:
     """How many of the `RESOLUTION` values of 16 bits mean that an element is dropped."""
     return round(rate * RESOLUTION)
+
+
+def scale_up(dropped: int) -> float:
+    """What kept elements are multiplied by, so that the mean stays."""
+    return RESOLUTION / (RESOLUTION - dropped)
 
 
 def _draw(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
