@@ -355,6 +355,8 @@ def test_status_before_the_start_makes_nothing(tmp_path: Path, capsys: pytest.Ca
     said = capsys.readouterr().out
     assert f"{tmp_path / 'study'} holds no study yet" in said
     assert "0 of 24 done, 24 left" in said
+    assert main(["study", "smoke", "--output", str(tmp_path / "study"), "--arms", "mlm", "--status"]) == 75
+    assert "0 of 16 done, 16 left" in capsys.readouterr().out
     said = refusal(["study", "smoke", "--output", str(tmp_path / "study"), "--report"], capsys)
     assert "study holds no study yet, of which a report could be written" in said
     assert not (tmp_path / "study").exists()

@@ -34,6 +34,9 @@ class RunStudy:
     """Directory with a directory for each data set; a scale may bring its own."""
     seeds: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Number of pretraining seeds; by default that of the scale."""
+    arms: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ARM")] = ()
+    """Names of the arms to run and report, together with the base and the
+    arms that they are compared with; by default all."""
     budget_flops: Annotated[float | None, tyro.conf.arg(metavar="FLOPS")] = None
     """Floating-point operations of each pretraining; its steps and warm-up
     follow from them."""

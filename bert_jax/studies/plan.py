@@ -6,8 +6,9 @@ share a job, which lies at the first one's path.
 """
 
 import dataclasses
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
@@ -165,6 +166,48 @@ def make_plan(
     of_scale, base = flatten(planned[study.base]), flatten(experiments[study.base])
     changed = tuple(differences(of_scale, base, ("data.corpus",)))
     return Plan(study, scale_name, scale, experiments, changed, tuple(jobs.values()), runs, measured)
+
+
+def only_arms(plan: Plan, names: Collection[str]) -> Plan:
+    """The part of a plan that some arms need, together with the base and the arms that they are compared with.
+
+    Jobs keep their paths, also those that lie at the path of an arm that is left out.
+
+    Args:
+      plan: of all arms.
+      names: of the arms; empty for all.
+
+    Raises:
+      UserError: the study has no arm of a name.
+    """
+    if not names:
+        return plan
+    arms = plan.study.arms
+    chosen = {plan.study.base}
+    for name in names:
+        if name not in arms:
+            raise UserError(f"--arms: study {plan.study.name} has no arm {name!r}; valid: {', '.join(arms)}")
+        while name and name not in chosen:
+            chosen.add(name)
+            name = arms[name].compared_with
+    runs = {key: run for key, run in plan.runs.items() if key[0] in chosen}
+    measured = {key: jobs for key, jobs in plan.measured.items() if key[0] in chosen}
+    needed = {job.path for job in itertools.chain(runs.values(), *measured.values())}
+    scale = dataclasses.replace(plan.scale, arms=None, base="", measures=None)
+    study = dataclasses.replace(
+        plan.study,
+        arms={name: arm for name, arm in arms.items() if name in chosen},
+        scales={plan.scale_name: scale},
+        published={name: row for name, row in plan.study.published.items() if name in chosen},
+    )
+    return dataclasses.replace(
+        plan,
+        study=study,
+        experiments={name: run for name, run in plan.experiments.items() if name in chosen},
+        jobs=tuple(job for job in plan.jobs if job.path in needed),
+        runs=runs,
+        measured=measured,
+    )
 
 
 def _check_common(study: Study, planned: Mapping[str, Experiment], changes: Changes) -> None:

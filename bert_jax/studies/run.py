@@ -27,7 +27,7 @@ from bert_jax.studies.directory import (
     write_progress,
 )
 from bert_jax.studies.places import Place, find_places, place_of_worker
-from bert_jax.studies.plan import Plan, make_plan
+from bert_jax.studies.plan import Plan, make_plan, only_arms
 from bert_jax.studies.report import CSV_FILE, MARKDOWN_FILE, PAGE_FILE, write_report
 from bert_jax.studies.reuse import copy_reusable, find_reusable
 from bert_jax.studies.show import show_plan, show_status
@@ -186,7 +186,8 @@ def _plan(args: RunStudy, corpus: Description | None = None, steps: Mapping[str,
         changes = {"model.vocab_size": size, **changes}
     kept = {} if args.budget_hours is None else read_steps(args.output)
     of_arms = {**(steps or {}), **{arm: found.num_train_steps for arm, found in kept.items()}}
-    plan = make_plan(args.study, args.scale, _scale(args), changes, args.budget_flops, of_arms)
+    whole = make_plan(args.study, args.scale, _scale(args), changes, args.budget_flops, of_arms)
+    plan = only_arms(whole, args.arms)
     if corpus is not None:
         check_steps(kept, plan, args.output)
     return plan

@@ -13,7 +13,7 @@ from bert_jax.cli.parsing import given_flags, list_names, parse_flags, take_name
 from bert_jax.studies.arguments import RunStudy
 from bert_jax.studies.changes import given_settings
 from bert_jax.studies.file import read_studies
-from bert_jax.studies.plan import make_plan
+from bert_jax.studies.plan import make_plan, only_arms
 from bert_jax.study import Study
 from data_pipeline.errors import UserError
 from experiments import STUDIES
@@ -71,6 +71,7 @@ def parse(argv: Sequence[str]) -> RunStudy:
     args = dataclasses.replace(read, given=given_flags(argv), argv=tuple(argv))
     if args.check_flags:
         changes = given_settings(args.experiment, args.given)
-        make_plan(study, scale, study.scales[scale], changes, args.budget_flops)
+        plan = make_plan(study, scale, study.scales[scale], changes, args.budget_flops)
+        only_arms(plan, args.arms)
         sys.exit(0)
     return args

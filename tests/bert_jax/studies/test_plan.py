@@ -7,7 +7,7 @@ import pytest
 
 from bert_jax.objectives import CausalThenMaskedLM, LeftToRight, MaskedLM, ReplacedTokenDetection
 from bert_jax.studies.changes import with_changes
-from bert_jax.studies.plan import MeasuringJob, PretrainingJob, make_plan, with_budget, with_steps
+from bert_jax.studies.plan import MeasuringJob, PretrainingJob, make_plan, only_arms, with_budget, with_steps
 from bert_jax.study import Arm, Changes, HeldoutLM, Measure, MinimalPairs, Probe, Scale, Study
 from bert_jax.training.accounting import run_flops
 from data_pipeline.config import Phase
@@ -48,6 +48,27 @@ def test_another_seed_or_arm_leaves_the_paths_of_the_others() -> None:
     more = dataclasses.replace(STUDY, arms={**STUDY.arms, "new": Arm(dataclasses.replace(TINY, seed=9))})
     assert set(paths(STUDY, "one")) < set(paths(STUDY, "tiny"))
     assert set(paths(STUDY, "tiny")) <= set(paths(more, "tiny"))
+
+
+def test_some_arms_come_with_the_base_and_what_they_are_compared_with_and_paths_stay() -> None:
+    chained = Arm(dataclasses.replace(TINY, log_every=1), compared_with="mlm")
+    study = dataclasses.replace(STUDY, arms={**STUDY.arms, "chained": chained})
+    whole = make_plan(study, "tiny", study.scales["tiny"], {})
+    plan = only_arms(whole, ["chained"])
+    assert list(plan.study.arms) == list(plan.experiments) == ["base", "mlm", "chained"]
+    assert {job.path.parts[0] for job in plan.jobs} == {"base", "mlm", "chained"}
+    assert set(plan.study.published) == {"base", "mlm"}
+    # The arm's pretraining is that of another, at whose path it stays.
+    plan = only_arms(whole, ["ltr_bilstm"])
+    assert [str(job.path) for job in plan.jobs if job.path.parts[1] == "seed-0"] == [
+        "base/seed-0/pretraining",
+        "base/seed-0/classify",
+        "ltr/seed-0/pretraining",
+        "ltr_bilstm/seed-0/classify",
+    ]
+    assert only_arms(whole, []) is whole
+    with pytest.raises(UserError, match="--arms: study tiny has no arm 'lrt'; valid: base, mlm, ltr, "):
+        only_arms(whole, ["mlm", "lrt"])
 
 
 def test_an_objective_brings_what_it_needs_and_the_arm_may_change_that() -> None:
