@@ -168,11 +168,13 @@ class RunConfig:
             "keep_checkpoints",
         ):
             check_positive(name, getattr(self, name))
-        if self.keep_every is not None and (self.keep_every < 1 or self.keep_every % self.checkpoint_every):
-            raise UserError(
-                f"keep_every is {self.keep_every}; it must be a multiple of checkpoint_every "
-                f"({self.checkpoint_every}), or None"
-            )
+        if self.keep_every is not None:
+            check_positive("keep_every", self.keep_every)
+            if self.keep_every % self.checkpoint_every:
+                raise UserError(
+                    f"keep_every is {self.keep_every}; it must be a multiple of checkpoint_every "
+                    f"({self.checkpoint_every}), or None"
+                )
         check_seed("seed", self.seed)
         start = self.optimizer.decay_start
         if isinstance(start, int) and start >= self.num_train_steps:

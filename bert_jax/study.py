@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from bert_jax.names import SentenceScoring
 from bert_jax.objectives.experiment import Experiment
-from data_pipeline.checks import check_positive
+from data_pipeline.checks import check_number, check_positive
 from data_pipeline.errors import UserError
 
 Changes: TypeAlias = Mapping[str, Any]
@@ -237,6 +237,9 @@ class Study:
                 f"study {self.name}: {min(unknown)!r} in published is none of its columns: "
                 f"{', '.join(columns)}"
             )
+        for arm, row in self.published.items():
+            for column, value in row.items():
+                check_number(f"study {self.name}: published of {arm}, {column},", value)
 
     def at(self, scale: Scale) -> "Study":
         """The study with what a scale has in place of its arms, base and measures; `scales` keep the rest."""
@@ -271,6 +274,11 @@ class Study:
             raise UserError(f"{what}: base {self.base!r} is none of its arms: {', '.join(self.arms)}")
         names = {measure.name for measure in self.measures}
         for name, arm in self.arms.items():
+            if not isinstance(arm.experiment, Experiment):
+                raise UserError(
+                    f"{what}: the experiment of arm {name} is {arm.experiment!r}; it must be an Experiment, "
+                    f"such as experiments.base.BASE"
+                )
             if arm.compared_with and arm.compared_with not in self.arms:
                 raise UserError(
                     f"{what}: arm {name} is compared with {arm.compared_with!r}, none of its arms: "

@@ -55,13 +55,14 @@ def _in_words(hint: Any) -> str:
     return known.get(hint, f"a {hint.__name__}")
 
 
-def _check_number(name: str, value: Any) -> None:
+def check_number(name: str, value: Any) -> None:
+    """Raises UserError unless a setting is a number."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise UserError(f"{name} is {value!r}; it must be a number")
 
 
 def _check_whole(name: str, value: Any) -> None:
-    _check_number(name, value)
+    check_number(name, value)
     if not isinstance(value, numbers.Integral):
         raise UserError(f"{name} is {value!r}; it must be a whole number")
 
@@ -83,14 +84,14 @@ def check_size(name: str, value: int, most: int = LARGEST) -> None:
 
 def check_above_zero(name: str, value: float) -> None:
     """Raises UserError unless a setting is a finite number above 0."""
-    _check_number(name, value)
+    check_number(name, value)
     if not 0 < value < math.inf:
         raise UserError(f"{name} is {value:g}; it must be above 0 and finite")
 
 
 def check_not_negative(name: str, value: float) -> None:
     """Raises UserError unless a setting is a finite number of at least 0."""
-    _check_number(name, value)
+    check_number(name, value)
     if not 0 <= value < math.inf:
         raise UserError(f"{name} is {value:g}; it must be at least 0 and finite")
     if isinstance(value, int) and value > LARGEST:
@@ -99,7 +100,7 @@ def check_not_negative(name: str, value: float) -> None:
 
 def check_dropout_rate(name: str, value: float) -> None:
     """Raises UserError unless a setting is a probability that 16 random bits can tell from 1."""
-    _check_number(name, value)
+    check_number(name, value)
     if not 0 <= value < 0.9999:
         raise UserError(f"{name} is {value}; it must be at least 0 and below 0.9999")
 

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,10 +42,15 @@ def follow_links(path: Path) -> Path:
 
 
 def check_new_file(path: Path) -> None:
-    """Raises UserError if what is to be made, a file or a directory, exists or is a URL."""
+    """Raises UserError if what is to be made, a file or a directory, exists, is a URL, or cannot be made."""
     check_path(path, "--output")
     if path.exists():
         raise UserError(f"--output {path} exists; name another one, or remove it first")
+    nearest = next(parent for parent in path.absolute().parents if parent.exists())
+    if not nearest.is_dir():
+        raise UserError(f"--output {path} cannot be made: {nearest} is a file")
+    if not os.access(nearest, os.W_OK):
+        raise UserError(f"--output {path} cannot be made: {nearest} may not be written to")
 
 
 @contextlib.contextmanager

@@ -238,6 +238,13 @@ def test_the_other_version_of_squad_is_not_taken_for_the_tasks(tmp_path: Path, t
     assert [answer.text for one in data._dev.examples for answer in one.answers] == ["c"]
 
 
+def test_text_pair_and_label_are_columns_of_their_own() -> None:
+    with pytest.raises(UserError, match="--text-column and --label-column both name label; give two"):
+        classify.Settings(text_column="label")
+    with pytest.raises(UserError, match="--text-column and --pair-column both name text; give two"):
+        classify.Settings(pair_column="text")
+
+
 def test_folds_are_of_a_data_set_of_one_file(tmp_path: Path) -> None:
     tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
     for name in ("train", "dev"):

@@ -306,13 +306,15 @@ def test_the_papers_number_is_beside_its_experiment(
 ) -> None:
     base = EXPERIMENTS["base"]
 
-    def run(name: str, experiment: Experiment) -> list[list[str]]:
+    def run(name: str, experiment: Experiment, task: str = "mnli") -> list[list[str]]:
         known = Pretraining("base", 0, experiment.num_train_steps, hash_of_settings(experiment), "corpus")
-        grid = finetuned(tmp_path / name, "mnli", {2e-5: (0.8,)}, "m", pretraining=known)
+        grid = finetuned(tmp_path / name, task, {2e-5: (0.8,)}, "m", pretraining=known)
         return shown(capsys, grid)
 
     assert ["paper", "0.8440"] in run("published", dataclasses.replace(base, seed=7, checkpoint_every=5))
     assert ["paper", "0.8440"] not in run("shorter", dataclasses.replace(base, num_train_steps=5))
+    # NER is not CoNLL-2003 on other data.
+    assert not any("paper" in line for line in run("other_data", base, "ner"))
 
 
 def test_tasks_are_averaged_if_all_models_have_them(

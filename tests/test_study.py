@@ -17,10 +17,19 @@ import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.parallel.leases import Leases
-from bert_jax.studies.directory import JOB_FILE, LEASES_DIRECTORY, Ended, write_ended
+from bert_jax.studies.directory import (
+    JOB_FILE,
+    LEASES_DIRECTORY,
+    Ended,
+    claim,
+    read_begun,
+    write_ended,
+)
 from bert_jax.studies.file import read_studies
-from bert_jax.studies.plan import make_plan
+from bert_jax.studies.plan import PretrainingJob, make_plan
+from bert_jax.workdir.record import RunRecord, write_record
 from data_pipeline.atomic import write_json
+from data_pipeline.errors import UserError
 from tests.tiny_study import FILE, outcomes, run_killed, start_worker, study, write_data
 
 KILLS = int(os.environ.get("BERT_JAX_KILLS", "4"))
@@ -252,6 +261,7 @@ def test_all_tasks_whose_files_are_missing_are_named_before_anything_is_run(
             ["--num-train-steps", "1", "--optimizer.decay-start", "7", "--check-flags"],
             "optimizer.decay_start is 7; it must be below num_train_steps (1)",
         ),
+        (["--model.vocab-size", "8"], "entries, but model.vocab_size is 8; pass --model.vocab-size"),
         (["--workers", "0"], "--workers is 0; it must be at least 1"),
         (["--seeds", "0"], "--seeds is 0; it must be at least 1"),
         (["--model.num-heads", "3"], "model.num_heads (3) does not divide model.hidden_size (16)"),
@@ -371,6 +381,39 @@ def test_status_needs_neither_corpus_nor_tasks(tmp_path: Path, capsys: pytest.Ca
         assert main([*words, "--status"]) == 75
         planned[size] = int(re.search(r"0 of (\d+) done", capsys.readouterr().out)[1])  # type: ignore[index]
     assert planned[4000] > planned[8000] > 0
+
+
+def test_report_and_status_of_other_settings_than_those_of_the_runs_are_refused(
+    data: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = read_studies(FILE)["tiny"]
+    plan = make_plan(mine, "tiny", mine.scales["tiny"], {"num_train_steps": 4})
+    job = next(job for job in plan.jobs if isinstance(job, PretrainingJob))
+    (tmp_path / job.path).mkdir(parents=True)
+    write_record(tmp_path / job.path, RunRecord("tiny/base", job.experiment, "corpus"))
+    write_json(tmp_path / "study.json", {"study": "tiny", "scale": "tiny", "budget_hours": None})
+    for flag in ("--status", "--report"):
+        said = refusal(study(data[4:], tmp_path, flag), capsys)
+        assert "base/seed-0/pretraining was made with other settings: optimizer.warmup_steps 1 -> 2; " in said
+    assert main(study(data[4:], tmp_path, "--status", "--num-train-steps", "4")) == 75
+    assert not (tmp_path / "report.md").exists()
+
+
+def test_impossible_settings_are_refused_before_the_data_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["study", "smoke", "--output", str(tmp_path / "study"), "--budget-flops", "1"]
+    assert "--budget-flops 1 is below one step" in refusal(words, capsys)
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_study_of_which_only_the_data_is_made_gets_its_budget_when_it_begins(tmp_path: Path) -> None:
+    of_data = {"study": "smoke", "scale": "smoke"}
+    claim(tmp_path / "study", of_data)
+    claim(tmp_path / "study", {**of_data, "budget_hours": 1.0})
+    assert read_begun(tmp_path / "study") == {**of_data, "budget_hours": 1.0}
+    with pytest.raises(UserError, match=r"holds another study: budget_hours 1\.0 -> None"):
+        claim(tmp_path / "study", {**of_data, "budget_hours": None})
 
 
 @pytest.mark.tpu

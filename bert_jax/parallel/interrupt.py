@@ -30,6 +30,8 @@ class Interrupt:
         return self.signal_name is not None
 
     def _note(self, number: int, _: FrameType | None) -> None:
+        if self.signal_name is not None:  # SIGTERM after Ctrl-C asks for the same
+            return
         self.signal_name = signal.Signals(number).name
         Interrupt.num_requests += 1
         # A second Ctrl-C must end a run that does not answer the first.

@@ -36,6 +36,12 @@ def with_changes(value: T, changes: Changes, where: str) -> T:
         if rest:
             of_parts.setdefault(name, {})[rest] = new
         else:
+            part = getattr(value, name)
+            if dataclasses.is_dataclass(part) and not dataclasses.is_dataclass(new):
+                raise UserError(
+                    f"{where}: {path} is {new!r}; its settings are changed one by one, such as "
+                    f"{path}.{dataclasses.fields(part)[0].name}"
+                )
             given[name] = _hashable(new)
     for name, inner in of_parts.items():
         part = given.get(name, getattr(value, name))
@@ -61,7 +67,8 @@ def _with_changed_items(items: tuple[Any, ...], changes: Changes, where: str) ->
         of_items.setdefault(number, {})[rest] = new
     for number, inner in of_items.items():
         if number not in map(str, range(len(items))):
-            raise UserError(f"{where}: unknown setting {number!r}; items are numbered 0 to {len(items) - 1}")
+            valid = f"items are numbered 0 to {len(items) - 1}" if items else "there are no items"
+            raise UserError(f"{where}: unknown setting {number!r}; {valid}")
         changed[int(number)] = with_changes(items[int(number)], inner, where)
     return tuple(changed)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.model_source import ModelSource
+from bert_jax.pretraining.data import check_vocabulary_size
 from bert_jax.studies.directory import read_ended
 from bert_jax.studies.measuring import finetune_arguments, path_of_data
 from bert_jax.studies.plan import MeasuringJob, Plan
@@ -95,11 +96,13 @@ def check_data(
 
 
 def _check_corpus(plan: Plan, corpus: Description) -> Vocabulary:
-    """Its vocabulary. Raises UserError if it does not tell it, or lacks the held-out text to measure."""
+    """Its vocabulary. Raises UserError if it does not tell it, or a larger one than the models', or lacks the
+    held-out text to measure."""
     if corpus.vocabulary is None:
         raise UserError(
             f"{corpus.path} does not tell its vocabulary; a study needs a corpus made by `bert-jax prepare`"
         )
+    check_vocabulary_size(corpus, plan.experiments[plan.study.base].model.vocab_size)
     if any(isinstance(measure, HeldoutLM) for measure in plan.study.measures):
         if not corpus.has_heldout:
             raise UserError(f"{corpus.path} has no held-out documents; prepare it with a larger --holdout")

@@ -41,9 +41,8 @@ LOG_FILE = "log.txt"
 
 # What a report needs of a job.
 _REPORTED = {JOB_FILE, CONFIG_FILE, METRICS_FILE, ITEMS_FILE}
-# Of a pretraining that is done the steps may not change, nor which checkpoints it has kept.
+# Of a pretraining the steps may not change.
 _MAY_CHANGE = MAY_CHANGE - {"num_train_steps"}
-_MAY_CHANGE_WHEN_DONE = _MAY_CHANGE - {"keep_every"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,26 +103,35 @@ def check_directory(directory: Path, identity: Mapping[str, Any]) -> None:
 def claim(directory: Path, identity: Mapping[str, Any]) -> None:
     """Makes a directory that of a study, unless it is already; arguments and errors as `check_directory`."""
     check_directory(directory, identity)
-    if not (directory / STUDY_FILE).exists():
+    before = read_begun(directory)
+    if not identity.keys() <= before.keys():
         directory.mkdir(parents=True, exist_ok=True)
-        write_shared(directory, STUDY_FILE, identity)
+        write_shared(directory, STUDY_FILE, {**before, **identity})
 
 
 def check_unchanged(directory: Path, plan: Plan, corpus: str, vocabulary_size: int | None) -> None:
-    """Raises UserError if jobs were done with other settings, or on another corpus.
+    """Keeps with the study which corpus and how many seeds it has.
 
     Args:
       directory: of the study.
       plan: its jobs.
       corpus: fingerprint of the corpus.
       vocabulary_size: of the corpus.
+
+    Raises:
+      UserError: jobs were done with other settings, or on another corpus.
     """
     now = {"corpus": corpus, "vocabulary_size": vocabulary_size}
     before = _check_same(directory, now)
     seeds = max(plan.scale.seeds, before.get("seeds", 0))
+    check_settings(directory, plan)
     write_shared(directory, STUDY_FILE, {**before, **now, "seeds": seeds})
+
+
+def check_settings(directory: Path, plan: Plan) -> None:
+    """Raises UserError if jobs were begun or done with other settings than the plan's."""
     for job in plan.jobs:
-        _check_unchanged(directory, job)
+        _check_settings(directory, job)
 
 
 def _check_same(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,14 +214,15 @@ def forget_what_others_retry(directory: Path, plan: Plan) -> None:
                 (directory / name).unlink(missing_ok=True)
 
 
-def _check_unchanged(directory: Path, job: Job) -> None:
-    """Raises UserError if a job was begun or done with other settings."""
+def _check_settings(directory: Path, job: Job) -> None:
     changed: list[str] = []
     if isinstance(job, PretrainingJob):
         if (directory / job.path / CONFIG_FILE).exists():
             # The record fills in settings that are newer than it.
             before = flatten(read_record(directory / job.path).experiment)
-            may_change = _MAY_CHANGE_WHEN_DONE if read_ended(directory / job.path) else _MAY_CHANGE
+            # Checkpoints that a run has not kept cannot be had later; more of them than wanted do no harm.
+            lacks_kept = job.experiment.keep_every is not None and read_ended(directory / job.path)
+            may_change = _MAY_CHANGE - {"keep_every"} if lacks_kept else _MAY_CHANGE
             changed = differences(before, job.settings, may_change)
     elif ended := read_ended(directory / job.path):
         # A file holds lists where settings have tuples.

@@ -6,7 +6,6 @@ share a job, which lies at the first one's path.
 """
 
 import dataclasses
-import itertools
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
@@ -147,6 +146,7 @@ def make_plan(
         if steps and name in steps:
             sized = with_steps(sized, steps[name])
         experiments[name] = with_changes(sized, given, f"study {study.name}, arm {name}")
+    _check_probes(study, experiments)
     length = _heldout_length(experiments.values())
     runs: dict[tuple[str, int], PretrainingJob] = {}
     measured: dict[tuple[str, int], tuple[MeasuringJob, ...]] = {}
@@ -169,7 +169,7 @@ def make_plan(
 
 
 def only_arms(plan: Plan, names: Collection[str]) -> Plan:
-    """The part of a plan that some arms need, together with the base and the arms that they are compared with.
+    """The part of a plan that some arms need, with the base and the arms that they are compared with.
 
     Jobs keep their paths, also those that lie at the path of an arm that is left out.
 
@@ -192,7 +192,7 @@ def only_arms(plan: Plan, names: Collection[str]) -> Plan:
             name = arms[name].compared_with
     runs = {key: run for key, run in plan.runs.items() if key[0] in chosen}
     measured = {key: jobs for key, jobs in plan.measured.items() if key[0] in chosen}
-    needed = {job.path for job in itertools.chain(runs.values(), *measured.values())}
+    needed = {run.path for run in runs.values()} | {job.path for jobs in measured.values() for job in jobs}
     scale = dataclasses.replace(plan.scale, arms=None, base="", measures=None)
     study = dataclasses.replace(
         plan.study,
@@ -315,6 +315,22 @@ def _check_predicts_tokens(where: str, objective: Objective, measure: Measure) -
             f"{where}: objective {objective_name(objective)} trains no language model head, which measure "
             f"{measure.name} needs; leave it out of the arm's `measured`"
         )
+
+
+def _check_probes(study: Study, experiments: Mapping[str, Experiment]) -> None:
+    """Raises UserError if a column shows a layer that no arm with its measure has."""
+    for measure in study.measures:
+        if isinstance(measure, Probe) and measure.layer is not None:
+            layers = [
+                experiments[name].model.num_layers
+                for name, arm in study.arms.items()
+                if arm.measured is None or measure.name in arm.measured
+            ]
+            if measure.layer > max(layers, default=measure.layer):
+                raise UserError(
+                    f"study {study.name}: {measure.column} shows layer {measure.layer}, but the models have "
+                    f"at most {max(layers)}"
+                )
 
 
 def _steps(where: str, measure: Measure, experiment: Experiment) -> list[int]:

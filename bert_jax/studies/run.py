@@ -18,6 +18,7 @@ from bert_jax.studies.cost import Speed, compiled_speed, costs, measured_speed
 from bert_jax.studies.data import make_data, makes_data, name_data
 from bert_jax.studies.directory import (
     check_directory,
+    check_settings,
     check_unchanged,
     claim,
     forget_failures,
@@ -56,6 +57,7 @@ def run_study(args: RunStudy) -> int:
         if args.report and not read_begun(args.output):
             raise UserError(f"{args.output} holds no study yet, of which a report could be written")
         plan = _plan(args)
+        check_settings(args.output, plan)
         return _show_status(args, plan) if args.status else _report(args, plan)
     scale = _scale(args)
     needs_tasks = any(not isinstance(measure, HeldoutLM) for measure in args.study.at(scale).measures)
@@ -67,7 +69,8 @@ def run_study(args: RunStudy) -> int:
     # libtpu must be opened before jax looks for devices.
     speed = measured_speed if args.topology is None else compiled_speed(open_slice(args.topology))
     if makes_data(args.output, corpus, tasks):
-        claim(args.output, identity)
+        _plan(args)  # refuses impossible settings before anything is made
+        claim(args.output, {"study": args.study.name, "scale": args.scale})
         make_data(args.output, corpus, tasks, args.experiment.model.vocab_size)
     described = describe(corpus)
     plan = _plan(args, described)

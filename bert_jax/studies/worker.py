@@ -189,7 +189,7 @@ def _describe(problem: Exception, directory: Path) -> str:
         return " ".join(str(problem).split())
     with _log(directory):
         traceback.print_exception(problem)
-    return f"{type(problem).__name__}: {problem}; {LOG_FILE} has the traceback"
+    return f"{type(problem).__name__}: {' '.join(str(problem).split())}; {LOG_FILE} has the traceback"
 
 
 def _pretrain(job: PretrainingJob, plan: Plan, directory: Path) -> int:

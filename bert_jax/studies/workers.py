@@ -31,9 +31,11 @@ def run_workers(argv: Sequence[str], rounds: Sequence[Sequence[Place]]) -> int:
         while True:
             for places in rounds:
                 status = _run_round(argv, places, workers, asked_to_stop)
+                if status == 0 and places is rounds[0]:
+                    return status
                 if asked_to_stop and status not in _WORST:
                     return exit_status.SAVED
-                if status not in (0, HAND_OVER) or (status == 0 and places is rounds[0]):
+                if status not in (0, HAND_OVER):
                     return status
 
 
@@ -63,19 +65,17 @@ def _run_round(
 
 @contextlib.contextmanager
 def _passed_on(workers: Sequence[subprocess.Popen[bytes]]) -> Iterator[list[int]]:
-    """Inside the block SIGTERM goes to the workers; yields a list of the signals that came."""
+    """Inside the block SIGTERM and SIGINT go to the workers; yields a list of the signals that came."""
     came: list[int] = []
 
     def pass_on(number: int, _: Any) -> None:
+        # From a terminal, SIGINT has reached the workers by itself, and another one would end them at once.
+        is_first = number not in came
         came.append(number)
         for worker in workers:
-            worker.send_signal(number)
+            worker.send_signal(signal.SIGTERM if is_first else number)
 
-    # Ctrl-C reaches the workers by itself, as they belong to the terminal too.
-    before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, lambda number, _: came.append(number)),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
-    }
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield came
     finally:

@@ -110,7 +110,8 @@ class Ranking(Head):
 class InBatch(Ranking):
     """Cross-entropy of the softmax, as in DPR (Karpukhin et al. 2020), of 20 times a query's cosines with the
     positives and negatives of all rows that are computed together (a micro-batch; under pmap, those of one
-    device)."""
+    device). A row has no negatives that are its own positive, or that another row has as the positive of the
+    same query."""
 
     rows_compete: ClassVar[bool] = True
 
@@ -118,8 +119,14 @@ class InBatch(Ranking):
         real = real_rows(batch)
         query, positive, *negatives = jnp.moveaxis(outputs, 1, 0)
         candidates = jnp.concatenate([positive, *negatives])
+        query_number, positive_number, *negative_numbers = batch["text_numbers"].reshape(len(query), -1).T
+        numbers = jnp.concatenate([positive_number, *negative_numbers])
+        is_right = numbers == positive_number[:, None]
+        is_right = is_right.at[:, : len(query)].max(query_number == query_number[:, None])
+        is_own = jnp.arange(len(candidates)) == jnp.arange(len(query))[:, None]
         is_there = jnp.tile(real, 1 + len(negatives)) > 0
-        scores = jnp.where(is_there, _SCALE * query @ candidates.T, IMPOSSIBLE)
+        counts = is_there & (is_own | ~is_right)
+        scores = jnp.where(counts, _SCALE * query @ candidates.T, IMPOSSIBLE)
         return class_sums(scores, jnp.arange(len(query)), real)
 
     def check(self, rows: Rows) -> None:

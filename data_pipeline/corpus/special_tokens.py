@@ -5,9 +5,10 @@ that whoever has a `tokenizer.json` needs no other file.
 """
 
 import dataclasses
-from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
+
+from data_pipeline.errors import UserError
 
 _NAMES = {
     "pad": ("[PAD]", "<pad>"),
@@ -16,7 +17,7 @@ _NAMES = {
     "sep": ("[SEP]", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
-"""The names that each of the tokens may have, BERT's first."""
+"""The names that each of the tokens has where the post-processor does not tell, BERT's first."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +29,8 @@ class SpecialTokens:
     cls: str = "[CLS]"
     sep: str = "[SEP]"
     mask: str = "[MASK]"
-    separators: int = 1
-    """How many `sep` stand between the two texts of a pair."""
+    between: tuple[str, ...] = ("[SEP]",)
+    """What stands between the two texts of a pair."""
     second_segment: int = 1
     """Segment of the second text of a pair and the `sep` behind it; that of all other tokens is 0."""
 
@@ -46,30 +47,43 @@ class SpecialTokens:
     @property
     def in_pair(self) -> int:
         """How many of them stand around and between two texts."""
-        return 2 + self.separators
+        return 2 + len(self.between)
 
 
 def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
     """The special tokens of a tokenizer; one that it lacks has BERT's name.
 
-    The form of a pair is that of its post-processor. If it has none, or one that adds other tokens, it is
-    BERT's, or RoBERTa's for a tokenizer with <s> in place of [CLS].
+    What stands around a text, and the form of a pair, are its post-processor's. If that adds nothing, they
+    are BERT's, or RoBERTa's for a tokenizer with <s> in place of [CLS].
+
+    Raises UserError if the post-processor adds anything but one token before and one behind a text.
     """
-    tokens: dict[str, Any] = {
+    tokens = {
         role: next((name for name in names if tokenizer.token_to_id(name) is not None), names[0])
         for role, names in _NAMES.items()
     }
-    encoding = tokenizer.encode("", "")
-    added = [
-        (token, segment)
-        for token, segment, is_special in zip(
-            encoding.tokens, encoding.type_ids, encoding.special_tokens_mask, strict=True
-        )
-        if is_special
-    ]
-    names = [token for token, _ in added]
-    if names[:1] == [tokens["cls"]] and set(names[1:]) == {tokens["sep"]}:
-        separators, segment = len(names) - 2, added[-1][1]
+    if around := [token for token, _ in _added(tokenizer.encode(""))]:
+        if len(around) != 2:
+            raise UserError(
+                f"the tokenizer adds {' '.join(around)} to a text; it must add one token before the text and "
+                f"one behind it, as [CLS] and [SEP]"
+            )
+        tokens["cls"], tokens["sep"] = around
+    cls, sep = tokens["cls"], tokens["sep"]
+    pair = _added(tokenizer.encode("", ""))
+    names = tuple(token for token, _ in pair)
+    if len(names) > 2 and (names[0], names[-1]) == (cls, sep):
+        between, segment = names[1:-1], pair[-1][1]
     else:
-        separators, segment = (1, 1) if tokens["cls"] == "[CLS]" else (2, 0)
-    return SpecialTokens(**tokens, separators=separators, second_segment=segment)
+        between, segment = ((sep, sep), 0) if cls == "<s>" else ((sep,), 1)
+    return SpecialTokens(**tokens, between=between, second_segment=segment)
+
+
+def _added(encoding: Encoding) -> list[tuple[str, int]]:
+    """The tokens that a post-processor has added, and their segments, without padding."""
+    columns = (encoding.tokens, encoding.type_ids, encoding.special_tokens_mask, encoding.attention_mask)
+    return [
+        (token, segment)
+        for token, segment, is_special, is_no_padding in zip(*columns, strict=True)
+        if is_special and is_no_padding
+    ]

@@ -1,11 +1,13 @@
 """Examples of text classification and regression: a text or a pair of texts, and its label or value."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.encode import TaskTokenizer, encode_pairs, encode_texts, make_rows
 from data_pipeline.tasks.finetuning.folds import FoldFlags
 from data_pipeline.tasks.finetuning.records import Place, Record, read_records
@@ -29,6 +31,15 @@ class Flags(FoldFlags):
     """Name of the column with the label or the number."""
     encoding: str = "utf-8"
     """Encoding of the files, such as latin-1; predictions are written in it too."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        columns = {"--text-column": self.text_column, "--label-column": self.label_column}
+        if self.pair_column is not None:
+            columns["--pair-column"] = self.pair_column
+        for (flag, name), (other, same) in itertools.combinations(columns.items(), 2):
+            if name == same:
+                raise UserError(f"{flag} and {other} both name {name}; give two columns")
 
 
 @dataclasses.dataclass(frozen=True)

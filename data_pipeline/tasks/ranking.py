@@ -103,15 +103,20 @@ def read_ranking(
 
 
 def ranking_rows(examples: Sequence[RankingExample], tokenizer: TaskTokenizer, max_length: int) -> Rows:
-    """One row per example, without targets: two sequences, query and positive, or three with the negative."""
+    """One row per example: two sequences, query and positive, or three with the negative.
+
+    The target `text_numbers`, int32 [R, 2 or 3], tells which of them are the same text.
+    """
     texts = [
         text
         for example in examples
         for text in (example.query, example.positive, example.negative)
         if text is not None
     ]
-    sequences = encode_texts(tokenizer, texts, max_length)
-    return make_rows(sequences, {}, sequences_per_row=len(texts) // len(examples))
+    width = len(texts) // len(examples)
+    number_of = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    numbers = np.array([number_of[text] for text in texts], np.int32).reshape(-1, width)
+    return make_rows(encode_texts(tokenizer, texts, max_length), {"text_numbers": numbers}, width)
 
 
 def read_queries(file: Path, encoding: str = "utf-8") -> list[RankingQuery]:

@@ -133,9 +133,9 @@ def encode_pairs(
 
 
 def join(tokenizer: TaskTokenizer, *texts: np.ndarray) -> np.ndarray:
-    """int32: [CLS], then a text or two of ids, each followed by [SEP]; some models have two between them."""
+    """int32: [CLS] A [SEP] of one text's ids, [CLS] A [SEP] B [SEP] of two; some models have more between."""
     cls, sep = np.array([[tokenizer.cls_id], [tokenizer.sep_id]], np.int32)
-    between = np.repeat(sep, tokenizer.special.separators)
+    between = np.array([tokenizer.piece_id(token) for token in tokenizer.special.between], np.int32)
     parts = [part for text in texts for part in (between, text)][1:]
     return np.concatenate([cls, *parts, sep]).astype(np.int32)
 
@@ -144,7 +144,7 @@ def pair_segments(tokenizer: TaskTokenizer, first: int, second: int) -> np.ndarr
     """int32: the segment of each token of `join` for two texts of `first` and `second` tokens."""
     special = tokenizer.special
     segments = np.array([0, special.second_segment], np.int32)
-    return np.repeat(segments, [1 + first + special.separators, second + 1])
+    return np.repeat(segments, [1 + first + len(special.between), second + 1])
 
 
 def check_length(max_length: int) -> None:
@@ -186,7 +186,12 @@ def _hide_pieces(model: dict[str, Any], pieces: Collection[str]) -> dict[str, An
     hidden = {piece: _UNMATCHABLE + piece for piece in pieces if piece != model.get("unk_token")}
     if isinstance(vocabulary, list):
         return model | {"vocab": [[hidden.get(piece, piece), score] for piece, score in vocabulary]}
-    return model | {"vocab": {hidden.get(piece, piece): index for piece, index in vocabulary.items()}}
+    found = model | {"vocab": {hidden.get(piece, piece): index for piece, index in vocabulary.items()}}
+    if "merges" in model:
+        found["merges"] = [
+            pair for pair in model["merges"] if hidden.keys().isdisjoint((*pair, "".join(pair)))
+        ]
+    return found
 
 
 def _spread(sequences: list[np.ndarray], present: np.ndarray) -> list[np.ndarray]:

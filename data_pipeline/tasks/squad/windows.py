@@ -55,7 +55,7 @@ def make_windows(examples: Sequence[SquadExample], tokenizer: TaskTokenizer, fla
         passage = pieces[example.context]
         num_cut += len(question) > flags.max_query_length
         asked = question.ids[: flags.max_query_length]
-        begin = 1 + len(asked) + tokenizer.special.separators  # of the window in its row
+        begin = 1 + len(asked) + len(tokenizer.special.between)  # of the window in its row
         starts, ends = cut_passage(len(passage), flags.max_seq_length - begin - 1, flags.doc_stride)
         for start, end in zip(starts, ends, strict=True):
             input_ids.append(join(tokenizer, asked, passage.ids[start:end]))

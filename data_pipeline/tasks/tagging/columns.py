@@ -30,7 +30,8 @@ _PREFIXES: dict[Scheme, tuple[str, ...]] = {
     "iob2": ("B", "I"),
     "iobes": ("B", "I", "E", "S"),
 }
-_COMMENT = re.compile(r"# (newdoc|newpar|\S+ =)( .*)?")
+_COMMENT = re.compile(r"# (newdoc|newpar|\S+ =)( .*)?|# id \S+\s+domain=\S+")
+"""Those of CoNLL-U, and of MultiCoNER. Other lines that begin with # are words."""
 _NO_WORD_OF_CONLLU = re.compile(r"#|\d+[-.]\d+\t")
 """A comment; a token of several words, as 3-4; a word that was left out, as 5.1."""
 _NEW_DOCUMENT = "# newdoc"
@@ -255,10 +256,11 @@ def _split_tag(tag: str, scheme: Scheme, place: str) -> tuple[str, str]:
     prefix, _, kind = tag.partition("-")
     if tag != "O" and not (kind and prefix in _PREFIXES[scheme]):
         valid = ", ".join(f"{letter}-TYPE" for letter in _PREFIXES[scheme])
-        raise UserError(
-            f"{place}: {tag!r} is not a tag of {scheme}, which has O, {valid}; for tags of single words, "
-            "such as parts of speech, give --scheme none"
-        )
+        if kind and prefix in ("U", "L"):
+            advice = "BILOU's U- and L- are S- and E- in iobes: rename them, and give --scheme iobes"
+        else:
+            advice = "for tags of single words, such as parts of speech, give --scheme none"
+        raise UserError(f"{place}: {tag!r} is not a tag of {scheme}, which has O, {valid}; {advice}")
     return prefix, kind
 
 

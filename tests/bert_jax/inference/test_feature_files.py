@@ -99,6 +99,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         (command(directory, output, "--input", str(tmp_path / "absent")), "is not a file"),
         (command(directory, tmp_path / "out.csv"), "must end in .npz or .parquet"),
         (command(directory, tmp_path / "there.npz"), "exists; name another one"),
+        (command(directory, tmp_path / "tabs" / "x.npz"), f"cannot be made: {tmp_path / 'tabs'} is a file"),
         (command(directory, output, "--layers=-1,4"), "no layer 4; valid: -3 to 2"),
         (command(directory, tmp_path / "new" / "directory" / "x.npz", "--layers=9"), "no layer 9"),
         (command(directory, output, "--layers=last"), "--layers is 'last'"),

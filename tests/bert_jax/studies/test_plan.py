@@ -108,6 +108,7 @@ def test_changes_of_an_arm_come_after_those_of_the_scale() -> None:
         ),
         ({"data.masking.rate": 0.3}, "arm ltr differs from the base in data.masking.rate"),
         ({"data.phases.1.max_seq_length": 16}, "unknown setting '1'; items are numbered 0 to 0"),
+        ({"data.weights.0": 0.5}, "unknown setting '0'; there are no items"),
     ],
 )
 def test_no_flag_undoes_what_an_arm_is_about(changes: Changes, message: str) -> None:
@@ -133,6 +134,11 @@ def test_layers_that_an_arm_freezes_are_those_of_its_model() -> None:
     [
         (Arm(TINY, {"model.vocab_size": 200}), "arm other: model.vocab_size is that of the corpus"),
         (Arm(TINY, {"objective": "ltr"}), "arm other: objective is 'ltr'; it must be one of bert_jax.obj"),
+        (
+            Arm(TINY, {"model": 5}),
+            r"arm other: model is 5; its settings are changed one by one, such as model",
+        ),
+        (Arm(TINY, {"keep_every": "4"}), "arm other: keep_every is '4'; it must be a number"),
         (Arm(TINY, finetuning={"epochs": {1.0}}), r"arm other: epochs is \{1\.0\}; flags are numbers, text"),
     ],
 )
@@ -322,6 +328,8 @@ def test_a_budget_sets_the_steps_and_keeps_the_shape_of_the_schedule() -> None:
             "'x' and 'y' are both named minimal-pairs-pll_word_l2r, .*; give one a variant",
         ),
         ({"published": {"bert": {}}}, "'bert' is none of its arms"),
+        ({"published": {"base": {"topic": "80"}}}, "published of base, topic, is '80'; it must be a number"),
+        ({"arms": {"base": Arm("base")}}, "experiment of arm base is 'base'; it must be an Experiment"),  # type: ignore[arg-type]
         ({"published": {"base": {"topics": 80.0}}}, "'topics' in published is none of its columns: topic"),
         ({"scales": {}}, "has no scale"),
         (
@@ -361,6 +369,14 @@ def test_two_sets_of_pairs_have_a_directory_each() -> None:
 def test_a_probe_has_no_layer_below_the_embeddings() -> None:
     with pytest.raises(UserError, match="x: layer is -1; it must be 0, the embeddings, or more"):
         Probe("x", "f1", "ner", "ner", layer=-1)
+
+
+def test_a_probe_has_no_layer_above_the_last() -> None:
+    probes = tuple(Probe(f"layer {n}", "f1", "ner", "ner", layer=n) for n in range(3))
+    study = dataclasses.replace(STUDY, measures=probes, published={})
+    with pytest.raises(UserError, match="layer 2 shows layer 2, but the models have at most 1"):
+        make_plan(study, "one", study.scales["one"], {})
+    make_plan(study, "one", study.scales["one"], {"model.num_layers": 2})
 
 
 @pytest.mark.parametrize(

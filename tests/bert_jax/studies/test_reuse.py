@@ -65,7 +65,11 @@ def test_kept_checkpoints_serve_a_study_that_keeps_none_but_not_the_other_way_ro
     keeping = plan(keep_every=4, checkpoint_every=4)
     with_kept = done(tmp_path / "kept", "print", keeping)
     without = done(tmp_path / "without", "print", plan())
-    assert find_reusable(plan(), tmp_path / "new", [with_kept], "print") == {BASE: with_kept / BASE}
+    reusable = find_reusable(plan(), tmp_path / "new", [with_kept], "print")
+    assert reusable == {BASE: with_kept / BASE}
+    claim(tmp_path / "new", {"study": "tiny", "scale": "one"})
+    copy_reusable(tmp_path / "new", reusable)
+    check_unchanged(tmp_path / "new", plan(), "print", 30)  # as the next start of the study does
     assert not find_reusable(keeping, tmp_path / "new", [without], "print")
 
 

@@ -20,15 +20,16 @@ from bert_jax.study import Arm, HeldoutLM, Scale
 from tests.bert_jax.studies.small_study import STUDY, TINY
 
 
-def test_sigterm_while_workers_start_says_that_all_is_saved(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_this_process_alone_stops_workers_that_start(
+    number: signal.Signals, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(number)
 
     def stop() -> None:
-        while signal.getsignal(signal.SIGTERM) == before:  # it would end the tests
+        while signal.getsignal(number) == before:  # it would end the tests
             time.sleep(0.001)
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
 
     stopping = threading.Thread(target=stop)
     stopping.start()

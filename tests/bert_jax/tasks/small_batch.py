@@ -29,6 +29,7 @@ def make_batch(kind: str, rows: int = ROWS, length: int = LENGTH, padding_rows: 
         "start_positions": random.integers(0, 3, rows).astype(np.int32),
         "end_positions": random.integers(0, 4, rows).astype(np.int32),
         "entity_positions": random.integers(0, 4, (rows, 2)).astype(np.int32),
+        "text_numbers": np.arange(3 * rows, dtype=np.int32).reshape(rows, 3),
         "tag_ids": np.where((np.arange(length) % 2 == 1) & mask, 2, -1).astype(np.int32),
     }
     return {name: _append_padding(name, x, padding_rows) for name, x in batch.items()}

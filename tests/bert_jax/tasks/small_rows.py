@@ -22,6 +22,7 @@ def make_rows(kind: str) -> Rows:
         "start_positions": random.integers(0, 3, ROWS).astype(np.int32),
         "end_positions": random.integers(0, 4, ROWS).astype(np.int32),
         "entity_positions": random.integers(0, 4, (ROWS, 2)).astype(np.int32),
+        "text_numbers": np.arange(3 * ROWS, dtype=np.int32).reshape(ROWS, 3),
     }
     return Rows(
         tokens={

@@ -162,6 +162,20 @@ def test_texts_are_ranked_by_the_unit_vectors_of_their_mean_states() -> None:
     np.testing.assert_allclose(found.reshape(-1, found.shape[-1]), expected, rtol=1e-4, atol=1e-6)
 
 
+def test_a_right_answer_is_no_negative_wherever_it_stands() -> None:
+    vectors = np.random.default_rng(0).normal(size=(4, 3, 5)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
+    # Row 1 has the positive of row 0, row 2 the query of row 0, and row 3 has its positive as the negative.
+    numbers = np.array([[0, 1, 2], [3, 1, 4], [0, 5, 6], [7, 8, 1]], np.int32)
+    wrong = np.ones((4, 8), bool)  # positives, then negatives
+    wrong[0, [1, 2, 7]] = wrong[1, [0, 7]] = wrong[2, 0] = False
+    scores = 20 * vectors[:, 0] @ np.concatenate([vectors[:, 1], vectors[:, 2]]).T
+    expected = cross_entropy(np.where(wrong, scores, -1e9), np.arange(4)).sum()
+    batch = {**make_batch("in_batch_ranking"), "text_numbers": numbers}
+    task = HEADS["in_batch_ranking"](FineTuningConfig(model=MODEL, num_labels=LABELS))
+    np.testing.assert_allclose(task.numerators(vectors, batch)["loss"], expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("attention", ["causal", "anticausal"])
 def test_models_of_one_direction_are_pooled_where_they_have_read_all(attention: Attention) -> None:
     model = dataclasses.replace(MODEL, attention=attention)

@@ -58,6 +58,15 @@ def test_a_tokenizer_that_splits_at_blanks_alone_finds_no_special_token_either()
     assert (tokenizer.cls_id, tokenizer.sep_id, tokenizer.piece_id("[MASK]")) == (1, 2, 4)
 
 
+def test_merges_make_no_special_token_of_text():
+    pieces = {piece: number for number, piece in enumerate(("<unk>", "<s>", "</s>", "<", "s", ">", "s>"))}
+    theirs = Tokenizer(models.BPE(pieces, [("s", ">"), ("<", "s>")], unk_token="<unk>"))
+    assert theirs.encode("<s>").ids == [1]
+    tokenizer = make_task_tokenizer(theirs)
+    assert (tokenizer.cls_id, tokenizer.sep_id) == (1, 2)
+    assert tokenizer.encode(["<s>"])[0].tolist() == [3, 6]
+
+
 def test_sentencepiece_gives_the_ids_of_pretraining(tmp_path):
     words = ("stone", "river", "garden", "mask", "window", "cls", "[", "]")
     texts = [f"{a} {b} {c}" for a in words for b in words for c in words]

@@ -65,6 +65,12 @@ def test_reads_conll_2003_with_its_documents(tmp_path):
     )
 
 
+def test_comments_of_multiconer_are_left_out(tmp_path):
+    text = "# id 5239d808-f300\tdomain=en\nRom _ _ B-LOC\n# _ _ O\n"
+    sentences = read_columns(write(tmp_path / "f", text), Columns())
+    assert sentences == (Sentence(("Rom", "#"), ("B-LOC", "O"), document=None),)
+
+
 def test_comments_of_conll_u_are_left_alone(tmp_path):
     columns, source = Columns(word=1, tag=2), write(tmp_path / "f", CONLL_U)
     sentences = read_columns(source, columns)
@@ -207,6 +213,7 @@ def test_tags_of_a_model_are_written_as_the_metric_reads_them(scheme):
         ("iobes", "O B-X", "f:2: the sentence ends in B-X"),
         ("iob2", "S-X", "f:1: 'S-X' is not a tag of iob2, which has O, B-TYPE, I-TYPE"),
         ("iob2", "B-", "'B-' is not a tag"),
+        ("iob2", "U-X", "'U-X' is not a tag .*; BILOU's U- and L- are S- and E- in iobes"),
         ("iobes", "BI-X", "'BI-X' is not a tag"),
         ("iob2", "PER", "'PER' is not a tag .*; for tags of single words, .* give --scheme none"),
     ],
