@@ -1,9 +1,24 @@
-"""Ctrl-C and SIGTERM put off while something runs that they must not stop half-way."""
+"""Handlers of signals for the time of a block."""
 
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import TypeAlias
+
+Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
+
+
+@contextlib.contextmanager
+def handled(handlers: Mapping[int, Handler]) -> Iterator[None]:
+    """Inside the block these handlers answer these signals."""
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -18,15 +33,12 @@ def interrupts_deferred() -> Iterator[None]:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     # Only the main thread runs handlers, and may set them.
     is_main = threading.current_thread() is threading.main_thread()
-    put_off = {number: handler for number, handler in handlers.items() if is_main and callable(handler)}
-    for number in put_off:
-        signal.signal(number, lambda number, frame: seen.append(number))
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number, handler in put_off.items():
-            signal.signal(number, handler)
+    put_off = [number for number, handler in handlers.items() if is_main and callable(handler)]
+    with handled(dict.fromkeys(put_off, lambda number, frame: seen.append(number))):
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     for taken in seen:
         signal.raise_signal(taken)

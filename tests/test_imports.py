@@ -25,6 +25,7 @@ SHARED = {
     "data_pipeline.config",
     "data_pipeline.errors",
     "data_pipeline.directories",
+    "data_pipeline.interrupts",
     "data_pipeline.json_text",
     "data_pipeline.repeating",
     "data_pipeline.stand_in",

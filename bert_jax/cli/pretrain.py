@@ -6,7 +6,6 @@ from bert_jax.cli.showcase import show
 from bert_jax.exit_status import SAVED
 from bert_jax.parallel import interrupt, processes
 from bert_jax.pretraining.arguments import Pretrain
-from bert_jax.pretraining.init_from import open_initial
 from bert_jax.pretraining.run import pretrain
 from data_pipeline import stand_in
 
@@ -23,8 +22,7 @@ def run(args: Pretrain) -> int:
 
 
 def _run(args: Pretrain) -> int:
-    args, model = processes.run_on_all(lambda: open_initial(args))
-    status = pretrain(args, model)
+    status = pretrain(args)
     if status == 0:
         status = processes.broadcast_from_first(lambda: _show(args.workdir))
     return status

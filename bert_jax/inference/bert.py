@@ -21,7 +21,7 @@ from tokenizers import Encoding, Tokenizer
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.fill_mask import fill_mask
 from bert_jax.inference.padding import batches_by_length, padded_lengths
-from bert_jax.model.joined_encoder import STACKS
+from bert_jax.model.encoder import STACKS
 from bert_jax.model.pretraining import BertForPreTraining
 from bert_jax.model_config import ModelConfig
 from data_pipeline.errors import UserError

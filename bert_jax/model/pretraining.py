@@ -8,9 +8,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.model.encoder import Encoder
+from bert_jax.model.encoder import Encoder, JoinedEncoder, make_encoder
 from bert_jax.model.heads import LanguageModelHead, NextSentenceHead, Pooler
-from bert_jax.model.joined_encoder import JoinedEncoder, make_encoder
 from bert_jax.model.masked_tokens import fill_in
 from bert_jax.model.sampling import choose_sequences
 from bert_jax.model_config import ModelConfig

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from etils import epy
 
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import language_model
-from bert_jax.objectives.base import Objective, register
-from bert_jax.task import Batch, Metric, Sums
-from data_pipeline.checks import check_not_negative
+from bert_jax.objectives.base import register
+from bert_jax.objectives.tokens import TokenObjective
+from bert_jax.task import Batch, Metric
 from data_pipeline.config import DataConfig, MaskingConfig
 from data_pipeline.errors import UserError
 
@@ -22,15 +21,15 @@ with epy.lazy_imports():  # settings are read, and help is printed, without jax
 if TYPE_CHECKING:
     import flax.linen as nn
     import jax
-    import numpy as np
 
 
 @register
 @dataclasses.dataclass(frozen=True)
-class MaskedLM(Objective):
+class MaskedLM(TokenObjective):
     """Predicts the masked tokens of a bidirectional encoder's input."""
 
     name = "mlm"
+    kind = "mlm"
     metrics: ClassVar[tuple[Metric, ...]] = language_model.token_metrics("mlm", "MLM")
     batch_arrays: ClassVar[tuple[str, ...]] = (
         *("input_ids", "input_mask", "segment_ids"),
@@ -38,13 +37,6 @@ class MaskedLM(Objective):
     )
     trained_parts = frozenset(("encoder", "language_model"))
     transformers_class: ClassVar[str | None] = "BertForMaskedLM"
-
-    z_loss: float = 0.0
-    """Factor on the mean of log(Z)^2, which keeps logits from drifting (PaLM
-    has 1e-4); Z is the sum of the exponentials of a prediction's logits."""
-
-    def __post_init__(self) -> None:
-        check_not_negative("objective.z_loss", self.z_loss)
 
     def required_data(self, data: DataConfig) -> DataConfig:
         masking = data.masking if data.masking.rate else MaskingConfig()
@@ -66,24 +58,8 @@ class MaskedLM(Objective):
     def module(self, model: ModelConfig) -> nn.Module:
         return pretraining.BertForPreTraining(model)
 
-    def denominators(self, batch: Batch) -> Sums:
-        return {"mlm_weight": batch["masked_lm_weights"].sum(), **language_model.count_examples(batch)}
-
-    def numerators(self, outputs: Any, batch: Batch) -> Sums:
-        targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
-        return language_model.token_sums("mlm", outputs[0], targets, weights, self.z_loss)
-
-    def loss(self, sums: Sums, totals: Sums) -> jax.Array:
-        return language_model.token_loss("mlm", sums, totals, self.z_loss)
-
-    def means(self, sums: Mapping[str, float]) -> dict[str, float]:
-        return language_model.token_means("mlm", sums, self.z_loss)
-
-    def predicted(self, batch: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        return {"mlm_accuracy": (batch["masked_lm_ids"], batch["masked_lm_weights"] > 0)}
+    def targets(self, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        return batch["masked_lm_ids"], batch["masked_lm_weights"]
 
     def flops(self, model: ModelConfig, length: int, predictions: int, instances: int) -> int:
         return language_model.language_model_flops(model, length, predictions)
-
-    def num_parameters(self, model: ModelConfig) -> int:
-        return language_model.num_parameters_with_heads(model)

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import ClassVar
 
 from bert_jax.parallel.last_words import write_error
+from data_pipeline.interrupts import handled
 
 _SHOW_CURSOR = "\x1b[?25h"  # the progress display has hidden it, and may not live to show it again
 _SECONDS_UNTIL_READERS_END = 0.1
@@ -59,11 +60,5 @@ def answer(text: str) -> None:
 def listen() -> Iterator[Interrupt]:
     """Inside the block SIGTERM and the first SIGINT are noted instead of ending the process."""
     interrupt = Interrupt()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    for number in before:
-        signal.signal(number, interrupt._note)
-    try:
+    with handled({signal.SIGTERM: interrupt._note, signal.SIGINT: interrupt._note}):
         yield interrupt
-    finally:
-        for number, action in before.items():
-            signal.signal(number, action)

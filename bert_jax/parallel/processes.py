@@ -28,6 +28,7 @@ from bert_jax.parallel import interrupt
 from bert_jax.parallel.interrupt import Interrupt
 from bert_jax.parallel.last_words import write_error
 from data_pipeline.errors import Unfinished, UserError, may_pass
+from data_pipeline.interrupts import handled
 
 T = TypeVar("T")
 
@@ -216,11 +217,8 @@ def _listen_on_all() -> Iterator[Interrupt]:
     It tells the other processes, and they agree on the next step that none of them has done.
     """
     shared = _SharedInterrupt()
-    before = signal.signal(signal.SIGINT, shared.pass_on)
-    try:
+    with handled({signal.SIGINT: shared.pass_on}):
         yield shared
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 _asked = itertools.count(1)

@@ -1,10 +1,8 @@
 """Makes a corpus and shows it: progress on a terminal, then what was made and what in it spoils BERT runs."""
 
-import contextlib
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
@@ -14,6 +12,7 @@ from rich.table import Table
 
 from bert_jax.exit_status import SAVED
 from data_pipeline.corpus.vocabulary_file import Vocabulary
+from data_pipeline.interrupts import handled
 from data_pipeline.preparing.prepare import EVERY_CORE, PrepareSettings, Runner, prepare
 from data_pipeline.preparing.summary import warnings_about
 
@@ -32,7 +31,8 @@ def make_corpus(
     """
     began = time.perf_counter()
     try:
-        with _terminated_like_interrupted(), _progress_bar() as bar:
+        # SIGTERM raises KeyboardInterrupt, as Ctrl-C does.
+        with handled({signal.SIGTERM: signal.default_int_handler}), _progress_bar() as bar:
             tasks: dict[str, Any] = {}
 
             def show(name: str, done: int, total: int | None) -> None:
@@ -64,16 +64,6 @@ def describe_left_out(manifest: dict[str, Any]) -> list[str]:
     if settings.get("max_tokens_per_character") is not None:
         lines.append(f"filtered: {manifest['filtered_documents']:,} documents")
     return lines
-
-
-@contextlib.contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """Makes SIGTERM raise KeyboardInterrupt in the block, as Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _progress_bar() -> Progress:

@@ -49,15 +49,12 @@ from data_pipeline.corpus.store import Description, verify
 _Program: TypeAlias = Program[PretrainingTask, Experiment]
 
 
-def pretrain(args: Pretrain, model: PretrainedModel | None = None) -> int:
+def pretrain(args: Pretrain) -> int:
     """Trains in a work directory; returns 0, or 75 if the run was interrupted and saved, or 1 if it met NaN.
 
     All processes of a run call this.
-
-    Args:
-      args: the flags.
-      model: the model of --init-from, and `args` with its shape, both from `init_from.open_initial`.
     """
+    args, model = processes.run_on_all(lambda: init_from.open_initial(args))
     workdir, experiment = args.workdir, args.experiment
     check_same_command(args.name, workdir, experiment)
     # Only process 0 looks: over NFS, one that looks before the directory is made would miss it for a while.

@@ -10,6 +10,7 @@ from typing import Any
 from bert_jax import exit_status
 from bert_jax.studies.places import Place
 from bert_jax.studies.worker import HAND_OVER
+from data_pipeline.interrupts import handled
 
 _WORST = (exit_status.FAILED, exit_status.BAD_INPUT)
 _CONNECT_SECONDS = {"BERT_JAX_CONNECT_SECONDS": "86400"}
@@ -75,9 +76,5 @@ def _passed_on(workers: Sequence[subprocess.Popen[bytes]]) -> Iterator[list[int]
         for worker in workers:
             worker.send_signal(signal.SIGTERM if is_first else number)
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handled({signal.SIGINT: pass_on, signal.SIGTERM: pass_on}):
         yield came
-    finally:
-        for number, action in before.items():
-            signal.signal(number, action)

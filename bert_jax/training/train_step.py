@@ -53,23 +53,16 @@ def init_state(task: Task, tx: optax.GradientTransformation, seed: jax.typing.Ar
       seed: uint32 [].
     """
     key = jax.random.key(seed, impl="threefry2x32")
-    params = task.module.init(key, task.example_batch(), deterministic=True)["params"]
+    batch = task.example_batch()
+    outputs, variables = task.module.init_with_output(key, batch, deterministic=True)
+    sums = (*task.numerators(outputs, batch), *task.denominators(batch), "grad_norm", "steps")
     return TrainState(
         step=jnp.zeros([], jnp.int32),
-        params=params,
-        opt_state=tx.init(params),
-        sums=zero_sums(task),
+        params=variables["params"],
+        opt_state=tx.init(variables["params"]),
+        sums={name: jnp.zeros([], jnp.float32) for name in sums},
         first_nonfinite_step=jnp.full([], -1, jnp.int32),
     )
-
-
-def zero_sums(task: Task) -> Sums:
-    """All running sums, at zero."""
-    batch = task.example_batch()
-    init = functools.partial(task.module.init_with_output, deterministic=True)
-    outputs, _ = jax.eval_shape(init, jax.random.key(0), batch)
-    names = jax.eval_shape(lambda x: {**task.numerators(x, batch), **task.denominators(batch)}, outputs)
-    return {name: jnp.zeros([], jnp.float32) for name in (*names, "grad_norm", "steps")}
 
 
 def train_step(

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.model.joined_encoder import make_encoder
+from bert_jax.model.encoder import make_encoder
 from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch
 from bert_jax.tasks.finetuning.head import sequences_of

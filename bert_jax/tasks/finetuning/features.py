@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.finetuning_config import Combination, FineTuningConfig
+from bert_jax.model.encoder import make_encoder
 from bert_jax.model.heads import Pooler
-from bert_jax.model.joined_encoder import make_encoder
 from bert_jax.model.packed_rows import instance_masks, instance_starts, is_instance
 from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch

@@ -11,9 +11,8 @@ import pytest
 
 from bert_jax import load_model
 from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, LayerRates
-from bert_jax.model.encoder import Encoder
+from bert_jax.model.encoder import STACKS, Encoder
 from bert_jax.model.heads import LanguageModelHead
-from bert_jax.model.joined_encoder import STACKS
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import LeftToRightAndRightToLeft
 from bert_jax.objectives.task import PretrainingTask
