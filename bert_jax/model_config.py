@@ -109,8 +109,8 @@ class ModelConfig:
     and keys are rotated by angles that grow with the position. none: only a
     causal mask or an attention window then tells the order."""
     rotary_base: float = 10_000.0
-    """Rotary positions: the slowest angle's wavelength is about 2 pi times
-    this many tokens."""
+    """Base of rotary positions (rope_theta in transformers): the longest
+    wavelength is about 2 pi times this many tokens."""
     rotary_base_local: float | None = None
     """The same in layers with an attention window; None: as elsewhere."""
     normalization: Normalization = "layer_norm"
@@ -165,12 +165,12 @@ class ModelConfig:
     dtype: DType = "float32"
     """dtype of activations; parameters and losses are always float32."""
     attention_kernel: AttentionKernel = "auto"
-    """auto: in bfloat16, attention is a kernel on TPU if the sequence length is a
-    multiple of 128, up to 2,048, and the head width a multiple of 16, and on
-    NVIDIA GPUs from the A100 on if the length is a multiple of 64, up to 2,048,
-    and the width 16, 32 or 64; on CPU, without gradients, more than 256 queries
-    are computed in blocks. none: none of these. The two settings round
-    differently, and the kernels draw different dropout."""
+    """auto: a fused kernel in bfloat16, where it applies: on TPUs for lengths that
+    are multiples of 128 and head widths that are multiples of 16; on NVIDIA GPUs
+    from the A100 on for lengths that are multiples of 64 and head widths of 16,
+    32 or 64; for at most 2048 positions. On a CPU, without gradients, more than
+    256 queries are computed in blocks. none: always XLA's operations. The two
+    settings round differently, and the kernels draw different dropout."""
 
     def __post_init__(self) -> None:
         check_types(self, "model.")

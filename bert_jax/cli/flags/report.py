@@ -20,7 +20,11 @@ class Report:
     named experiment with unchanged settings, the paper's number is shown below the score.
     """
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
+    runs: Annotated[
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUN...", help_behavior_hint="(required)"),
+    ]
     """Work directories of `bert-jax pretrain`, or output directories of `bert-jax finetune`."""
     metric: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TASK=METRIC")] = ()
     """Metric to show for a task, such as mrpc=accuracy, instead of the one that chose its best trial; may be
