@@ -146,9 +146,9 @@ rent() {
     rented=$((rented + 1))
     say "slice $rented of at most $max_slices"
     if install && run "$@"; then return; fi
-    sleep "$poll_seconds" && look # the state of a slice that is taken away changes a little later
+    sleep "$poll_seconds" && look # its state changes late, and the run may go on though a connection broke
     case $rented,$next in
-      *,lost | *,stopped | *,silent | *,wait) ;;
+      *,lost | *,stopped | *,silent | *,wait | *,going | *,finished) ;;
       1,*) give_up 1 "the run could not be started" ;;
     esac
     say "that failed; looking again"

@@ -112,12 +112,13 @@ state() {
   echo "run: $status $(files 'checkpoints/*' job.json | grep -E '/[0-9]+$|/job.json$' | cksum | tr ' ' -)"
 }
 
-# files NAMES: lists what has such a name in the run's directory or, of a study, in those of its jobs.
+# files NAMES: lists what has such a name in the run's directory or, of a study, in those of the jobs that this host
+# has begun: what other slices do is no sign of this one.
 files() {
-  local directory name
+  local directory job name
   directory=$(cat directory 2>/dev/null) || return 0
-  for name in "$@"; do
-    compgen -G "$directory/$name" || compgen -G "$directory/*/*/*/$name" || true
+  for job in . $(sed -n 's/^\([^ ]*\): begun$/\1/p' log 2>/dev/null | sort -u); do
+    for name in "$@"; do compgen -G "$directory/$job/$name" || true; done
   done
 }
 

@@ -153,6 +153,22 @@ def pull_part(directory: Path, part: str, *, leaves_checkpoints: bool) -> None:
         _copy_here(source / part, (source / part).list(), directory / part, leaves_checkpoints)
 
 
+def pull_changes(directory: Path) -> None:
+    """Copies what changed in the bucket since the directory of a run was copied from it, if it was.
+
+    What changed here stays. Raises Unfinished if the bucket does not answer.
+    """
+    if source := bucket_of(directory):
+        copied = load_json(directory / _COPIED) if (directory / _COPIED).exists() else {}
+        there = {
+            name: one for name, one in source.list().items() if _is_copied(name, leaves_checkpoints=True)
+        }
+        source.download(directory, {name: one for name, one in there.items() if one.md5 != copied.get(name)})
+        for name in copied.keys() - there.keys():
+            (directory / name).unlink(missing_ok=True)
+        write_json(directory / _COPIED, {name: one.md5 for name, one in there.items()})
+
+
 def push_part(directory: Path, part: str) -> None:
     """Makes a part of the bucket that a directory stands for, if it stands for one, just what it is here.
 

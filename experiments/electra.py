@@ -11,9 +11,10 @@ fine-tuning with `--layer-decay 0.8` and a rate of 1e-4 (SMALL: 3e-4), 10 epochs
 
 Sizes and rates are those of the paper and of the authors' `configure_pretraining.py`: 15% of the tokens are
 masked, of which 85% are [MASK] and 15% stay as they are. Inputs are two consecutive segments, and 5% are
-drawn short. There, a tenth of the inputs have one segment instead, and warm-up multiplies a rate that decays
-already, which makes it at most 1% lower (BASE: 1.3%). In fine-tuning, a linear layer with GELU precedes the
-classifier, as in transformers; the authors' classifier reads [CLS] itself.
+drawn short. There, a tenth of the inputs have one segment instead, the others are cut near their middle
+(here after any sentence), and warm-up multiplies a rate that decays already, which makes it at most 1% lower
+(BASE: 1.3%). In fine-tuning, a linear layer with GELU precedes the classifier, as in transformers; the
+authors' classifier reads [CLS] itself.
 This has not been tried at full size.
 """
 

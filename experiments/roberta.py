@@ -10,7 +10,9 @@ Hardware in the paper: 1,024 V100, about a day for the first 100,000 steps of LA
 Inputs are the FULL-SENTENCES of section 4.2. With --data.pairing contiguous an input never crosses into the
 next document, as in DOC-SENTENCES there, and the last input of a document is short.
 There are no segment embeddings, and the LayerNorm epsilon is 1e-5, as in its training code.
-The decay from the end of warm-up and the bias-corrected moments are those of its training code.
+The decay from the end of warm-up, the bias-corrected moments, and the weight decay of all parameters, biases
+and normalizations too, are those of its training code (fairseq). There, <s> and </s> may also be masked, and
+the number of masked tokens is rounded at random.
 """
 
 from dataclasses import replace
@@ -43,6 +45,7 @@ ROBERTA_BASE = replace(
         bias_correction="adam",
         beta2=0.98,
         epsilon=1e-6,
+        decay_exclusions=(),
         clip_norm=None,
     ),
     num_train_steps=500_000,

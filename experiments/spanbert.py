@@ -10,7 +10,8 @@ For BASE the authors' README gives a SQuAD 1.1 F1 of 92.4 on the development set
 
 The paper trains LARGE; here its recipe (section 4.2) has the sizes of BASE. The authors' commands differ
 from the paper in the weight decay, 0.01, and those for BASE in the rate too, 2.5e-4. They cut gradients at
-norm 1, of which the paper says nothing.
+norm 1, of which the paper says nothing. As in their code, all parameters have weight decay, biases and
+normalizations too.
 This has not been tried at full size.
 """
 
@@ -38,6 +39,7 @@ SPANBERT_BASE = replace(
         bias_correction="adam",
         epsilon=1e-8,
         weight_decay=0.1,
+        decay_exclusions=(),
     ),
     num_train_steps=2_400_000,
     global_batch_size=256,

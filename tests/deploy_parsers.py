@@ -24,7 +24,9 @@ STAND_INS = {
     " ~/.uv/bin/uv && chmod +x ~/.uv/bin/uv",
     "pip": 'cp ~/tools/bert-jax "$(dirname "$0")"',
     "bert-jax": 'echo "started: $*"',
-    "cp": '[ "$1" = -r ] || exec /bin/cp "$@"',  # what is in the bucket is not there
+    # What is in the bucket is not there.
+    "cp": '[ "$1" = -r ] || exec /bin/cp "$@"',
+    "ls": '[[ "$1" = /bucket/* ]] || exec /bin/ls "$@"',
 }
 
 

@@ -33,8 +33,9 @@ from bert_jax.studies.directory import (
 )
 from bert_jax.studies.plan import make_plan
 from bert_jax.studies.report import write_report
-from bert_jax.training.checkpoint_files import DIRECTORY
+from bert_jax.training.checkpoint_files import DIRECTORY, files_of
 from bert_jax.training.nonfinite import report_nonfinite
+from bert_jax.workdir import directory as workdir
 from data_pipeline import bucket, bucket_client
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.stand_in import (
@@ -308,6 +309,30 @@ def test_a_damaged_checkpoint_stays_in_the_bucket(server: BucketServer, tmp_path
     assert {"checkpoints/5/x", "damaged-checkpoints/5/x"} <= set(bucket.BucketDirectory(RUN).list())
 
 
+def test_checkpoints_of_a_mounted_bucket_are_whole_in_the_bucket_and_the_other_way_round(
+    server: BucketServer, tmp_path: Path
+) -> None:
+    files = {"default/array": b"parameters", "default/d/chunk": b"moments", "_CHECKPOINT_METADATA": b"{}"}
+    for name, content in files.items():
+        (tmp_path / "saved" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "saved" / name).write_bytes(content)
+    run = tmp_path / "mounted"
+    run.mkdir()
+    files_of(run).take(20, tmp_path / "saved")
+    upload(run, bucket.BucketDirectory(RUN))
+    with directory_of_run(RUN) as here:
+        assert files_of(here).steps() == [20]
+        assert files_of(here).find_fault(20) is None
+        bucket.BucketDirectory(RUN).write(f"{DIRECTORY}/20/default/array", b"Parameters")
+        assert files_of(here).find_fault(20) == "default/array was altered or truncated"
+        files_of(here).remove(20)
+        files_of(here).take(40, tmp_path / "saved")
+    files_of(copy_of(RUN, tmp_path / "copy")).tidy()
+    assert files_of(tmp_path / "copy").find_fault(40) is None
+    (tmp_path / "copy" / DIRECTORY / "40" / "default" / "array").write_bytes(b"Parameters")
+    assert files_of(tmp_path / "copy").find_fault(40) == "default/array was altered or truncated"
+
+
 def test_what_others_write_beside_a_run_stays(server: BucketServer, tmp_path: Path) -> None:
     """Evaluations of a run in training: a new file, and one that was there at the start and has more rows.
 
@@ -332,6 +357,28 @@ def test_what_others_write_beside_a_run_stays(server: BucketServer, tmp_path: Pa
         "metrics.jsonl": b"new",
         "evaluation-10.json": b"more rows",
         "evaluation-20.json": b"of another process",
+    }
+
+
+def test_what_another_machine_saved_before_it_gave_the_directory_back_stays(server: BucketServer) -> None:
+    run = bucket.BucketDirectory(RUN)
+    for name in ("config.json", "metrics.jsonl", "log.txt", "old"):
+        run.write(name, b"first")
+    with directory_of_run(RUN) as directory:
+        with (directory / "log.txt").open("a") as log:  # as that of a study's job, which is open meanwhile
+            log.write(", and more")
+        run.write("metrics.jsonl", b"second")
+        run.write("new", b"second")
+        run.delete(["old"])
+        with workdir.lock(directory):
+            assert (directory / "metrics.jsonl").read_bytes() == b"second"
+            (directory / "config.json").write_bytes(b"third")
+    contents = {name: run.read(name)[0] for name in run.list() if name not in ("lock", LEASE_FILE)}  # type: ignore[index]
+    assert contents == {
+        "config.json": b"third",
+        "metrics.jsonl": b"second",
+        "log.txt": b"first, and more",
+        "new": b"second",
     }
 
 

@@ -54,6 +54,24 @@ def test_skypilot_runs_again_what_may_pass(name: str) -> None:
     assert task["resources"]["job_recovery"]["recover_on_exit_codes"] == [MAY_PASS, SAVED, ABORTED]
 
 
+@pytest.mark.parametrize("name", ["gke", "skypilot_gpu", "skypilot_tpu"])
+@pytest.mark.parametrize("failing", ["git", "pip", "cp"])
+def test_what_may_pass_before_the_run_begins_is_tried_again(name: str, failing: str, tmp_path: Path) -> None:
+    value = yaml.safe_load((DEPLOY / f"{name}.yaml").read_text(encoding="utf-8"))
+    script = value["setup"] if "setup" in value else script_of(value)
+    # Every command succeeds but one; what is in the bucket is there.
+    tools = ("git", "pip", "cp", "ls", "python3", "uv", "bert-jax")
+    stand_ins = "".join(f"{tool}() {{ return {int(tool == failing)}; }}\n" for tool in tools)
+    for program in ("~/.uv/bin/uv", "venv/bin/pip"):
+        script = script.replace(program, program.rpartition("/")[2])
+    (tmp_path / "bert-jax").mkdir()
+    (tmp_path / "corpus").mkdir()
+    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "COMMIT": "main"}
+    environment |= {"REPOSITORY": "me/fork", "CORPUS": str(tmp_path / "corpus"), "WORKDIR": "run"}
+    done = subprocess.run(["bash", "-euc", stand_ins + script], env=environment, cwd=tmp_path, check=False)
+    assert done.returncode == MAY_PASS
+
+
 def test_jobset_does_not_run_again_what_would_fail_again() -> None:
     jobset = yaml.safe_load((DEPLOY / "gke.yaml").read_text(encoding="utf-8"))
     job = gke_job(jobset)

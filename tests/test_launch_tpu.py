@@ -666,6 +666,9 @@ def test_a_run_without_new_metrics_stalls(place: str, run_directory: Path, tmp_p
     metrics = tmp_path / place / "metrics.jsonl"
     metrics.parent.mkdir(parents=True)
     metrics.touch()
+    if place != "run":
+        assert state() == "stalled", "by what another slice does"
+        (run_directory / "log").write_text(f"{place.removeprefix('run/')}: begun\nbert: begun to learn\n")
     assert state() == "going"
     os.utime(metrics, (time.time() - 3601, time.time() - 3601))
     assert state() == "stalled"
@@ -673,6 +676,7 @@ def test_a_run_without_new_metrics_stalls(place: str, run_directory: Path, tmp_p
 
 def test_the_word_for_checkpoints_changes_with_each(run_directory: Path, tmp_path: Path) -> None:
     words = []
+    (run_directory / "log").write_text("bert/seed-0/mrpc: begun\n")
     for made in ("run/checkpoints/5", "run/checkpoints/10", "run/bert/seed-0/mrpc/job.json"):
         (tmp_path / made).mkdir(parents=True)
         words.append(on_host(tmp_path, "state", "60").split()[2])

@@ -68,10 +68,11 @@ def run_distributed(action: Callable[[], int]) -> int:
 
     Raises:
       UserError: this process does not know who the others are, or all refuse their input together.
-      Unfinished: another process was lost before all had met.
+      Unfinished: the processes did not meet.
     """
     start()
     try:
+        _connect()
         return action()
     except RefusedByAllError:
         raise
@@ -282,7 +283,6 @@ def start() -> None:
         ) from None
     finally:
         watch.cancel()
-    _connect()
     if not is_first():
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 

@@ -153,7 +153,8 @@ def _do(job: Job, plan: Plan, directory: Path, tasks: str) -> int:
     began = time.perf_counter()
     found: tuple[dict, ...] = ()
     error = ""
-    _say(f"{job.path}: begun")
+    # On all hosts of a slice: by these lines tpu_host.sh knows what a host works at.
+    print(f"{job.path}: begun", file=sys.stderr, flush=True)
     try:
         pull_part(directory, str(job.path), leaves_checkpoints=isinstance(job, PretrainingJob))
         with _log(directory / job.path):

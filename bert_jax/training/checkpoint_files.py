@@ -13,7 +13,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from data_pipeline.atomic import atomically, copy_tree, synchronize
-from data_pipeline.bucket import BucketDirectory
+from data_pipeline.bucket import BucketDirectory, md5
 from data_pipeline.json_text import load_json, parse_json
 from data_pipeline.stand_in import CHECKPOINTS_DIRECTORY as DIRECTORY
 from data_pipeline.stand_in import DAMAGED_DIRECTORY, bucket_of
@@ -30,6 +30,7 @@ ITEM = "default"  # as Orbax's own CheckpointManager calls the only item, so tha
 _CHECKSUMS = "checksums.json"
 _UNFINISHED = ocp.path.step.TMP_DIR_SUFFIX  # of the name of a directory that is being written
 _COMMITTED = "commit_success.txt"
+_SHA256_CHARACTERS = 64  # in hexadecimal
 
 
 class CheckpointFiles(abc.ABC):
@@ -127,6 +128,7 @@ class _InDirectory(CheckpointFiles):
         with atomically(self._directory) as partial:
             copy_tree(directory, partial / str(step), leaves_out=_COMMITTED)
             self._write_checksums(partial / str(step))
+            (partial / str(step) / _COMMITTED).touch()  # for those who read it from a bucket
 
     def add_checksums(self, step: int) -> None:
         (directory,) = self._directory.glob(f"{step}{_UNFINISHED}*")
@@ -134,25 +136,13 @@ class _InDirectory(CheckpointFiles):
 
     def _write_checksums(self, directory: Path) -> None:
         # Orbax does not sync the files to disk: after a power cut they might be empty under their final name.
-        files = [file for file in directory.glob(f"{ITEM}/**/*") if file.is_file()]
-        sums = dict(zip([str(file.relative_to(directory)) for file in files], _hash_all(files), strict=True))
+        names = sorted(name for name in _names(directory) if name.startswith(f"{ITEM}/"))
+        sums = _hash_all(directory, dict.fromkeys(names, "sha256"))
         (directory / _CHECKSUMS).write_text(json.dumps(sums, indent=2), encoding="utf-8")
         synchronize(directory)
 
     def find_fault(self, step: int) -> str | None:
-        checkpoint = self.path(step)
-        try:
-            sums = load_json(checkpoint / _CHECKSUMS)
-            files = {name: checkpoint / name for name, _ in sums.items()}
-            for name, file in files.items():
-                if not file.is_file():
-                    return f"{name} is missing"
-            for name, digest in zip(files, _hash_all(list(files.values())), strict=True):
-                if digest != sums[name]:
-                    return f"{name} was altered or truncated"
-        except (FileNotFoundError, ValueError, AttributeError) as error:
-            return f"{_CHECKSUMS} cannot be read: {type(error).__name__}"
-        return None
+        return _find_fault(self.path(step))
 
 
 class _InBucket(CheckpointFiles):
@@ -211,6 +201,9 @@ class _InBucket(CheckpointFiles):
             sums = parse_json(content[0].decode()).items()
         except (ValueError, AttributeError) as error:
             return f"{_CHECKSUMS} cannot be read: {type(error).__name__}"
+        if any(_algorithm(digest) != "md5" for _, digest in sums):  # written through a mount
+            with self.here(step) as copy:
+                return _find_fault(copy)
         found = directory.list()
         for name, digest in sums:
             if name not in found:
@@ -225,12 +218,36 @@ def _names(directory: Path) -> set[str]:
     return {str(file.relative_to(directory)) for file in directory.rglob("*") if file.is_file()}
 
 
-def _hash_all(files: Sequence[Path]) -> list[str]:
-    """SHA-256 of each file, by threads: hashing releases the GIL, and a mounted bucket is slow to read."""
+def _find_fault(checkpoint: Path) -> str | None:
+    """As `CheckpointFiles.find_fault`, of a directory of this machine."""
+    try:
+        sums = dict(load_json(checkpoint / _CHECKSUMS).items())
+        for name in sums:
+            if not (checkpoint / name).is_file():
+                return f"{name} is missing"
+        found = _hash_all(checkpoint, {name: _algorithm(digest) for name, digest in sums.items()})
+    except (FileNotFoundError, ValueError, AttributeError) as error:
+        return f"{_CHECKSUMS} cannot be read: {type(error).__name__}"
+    altered = [name for name, digest in sums.items() if digest != found[name]]
+    return f"{altered[0]} was altered or truncated" if altered else None
+
+
+def _algorithm(digest: Any) -> str:
+    """Of a checksum: those of files are SHA-256 in hexadecimal, those of a bucket's objects MD5 in Base64.
+
+    A bucket may be mounted by one command and not by the next.
+    """
+    return "sha256" if len(str(digest)) == _SHA256_CHARACTERS else "md5"
+
+
+def _hash_all(directory: Path, algorithms: Mapping[str, str]) -> dict[str, str]:
+    """The checksums of files, by threads: hashing releases the GIL, and a mounted bucket is slow to read."""
+
+    def checksum(name: str) -> str:
+        if algorithms[name] == "md5":
+            return md5(directory / name)
+        with (directory / name).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        return list(pool.map(_sha256, files))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return dict(zip(algorithms, pool.map(checksum, algorithms), strict=True))

@@ -27,7 +27,7 @@ from data_pipeline.corpus.vocabulary_file import (
 from data_pipeline.directories import check_path, directory_of, lock_file
 from data_pipeline.errors import UserError
 from data_pipeline.repeating import repeated
-from data_pipeline.stand_in import COMPILED_DIRECTORY, bucket_of, push
+from data_pipeline.stand_in import COMPILED_DIRECTORY, bucket_of, pull_changes, push
 
 CORPUS_DIRECTORY = "corpus"
 """Directory of the corpus that a run makes for itself from the installed documentation."""
@@ -100,7 +100,10 @@ def _try_to_lock(workdir: Path) -> IO[str] | None:
 @contextlib.contextmanager
 def _held(workdir: Path, bucket: BucketDirectory) -> Iterator[None]:
     """Inside the block no other machine works in the directory of the bucket, which is kept up to date."""
-    with bucket_lease.hold(bucket), repeated(lambda: push(workdir), _SECONDS_BETWEEN_COPIES):
+    with contextlib.ExitStack() as held:
+        held.enter_context(bucket_lease.hold(bucket))
+        pull_changes(workdir)  # of the process that has held it until now
+        held.enter_context(repeated(lambda: push(workdir), _SECONDS_BETWEEN_COPIES))
         try:
             yield
         except BaseException:

@@ -38,6 +38,16 @@ def lose():
     raise TimeoutError
 processes.run_distributed(lose)
 """
+DOES_NOT_CONNECT = """
+import jax
+from bert_jax.parallel import processes
+processes.start = lambda: None
+def barrier():
+    print("in the buffer")
+    raise jax.errors.JaxRuntimeError("DEADLINE_EXCEEDED: Barrier timed out. Id: bert-jax:1")
+processes.barrier = barrier
+processes.run_distributed(lambda: 0)
+"""
 DOES_NOT_MEET = "from bert_jax.parallel import processes; processes._give_up(1)"
 HANGS = """
 import time
@@ -56,11 +66,21 @@ LOSES_ITS_LEASE = "from bert_jax.parallel.leases import end_process; end_process
         (IS_INTERRUPTED, 7),
         (IS_INTERRUPTED_WITH_OTHERS, 7),
         (LOSES_THE_OTHERS, 69),
+        (DOES_NOT_CONNECT, 69),
         (DOES_NOT_MEET, 69),
         (HANGS, 69),
         (LOSES_ITS_LEASE, 69),
     ],
-    ids=["writes", "interrupted", "interrupted with others", "loses others", "alone", "hangs", "lease lost"],
+    ids=[
+        "writes",
+        "interrupted",
+        "interrupted with others",
+        "loses others",
+        "unconnected",
+        "alone",
+        "hangs",
+        "lease lost",
+    ],
 )
 def test_output_that_nobody_reads_changes_nothing(program: str, status: int) -> None:
     reading, writing = os.pipe()
