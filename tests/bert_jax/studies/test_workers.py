@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -20,16 +21,15 @@ from bert_jax.study import Arm, HeldoutLM, Scale
 from tests.bert_jax.studies.small_study import STUDY, TINY
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_this_process_alone_stops_workers_that_start(
-    number: signal.Signals, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_sigterm_while_workers_start_says_that_all_is_saved(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    before = signal.getsignal(number)
+    before = signal.getsignal(signal.SIGTERM)
 
     def stop() -> None:
-        while signal.getsignal(number) == before:  # it would end the tests
+        while signal.getsignal(signal.SIGTERM) == before:  # it would end the tests
             time.sleep(0.001)
-        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     stopping = threading.Thread(target=stop)
     stopping.start()
@@ -38,6 +38,29 @@ def test_a_signal_to_this_process_alone_stops_workers_that_start(
     stopping.join()
     assert capfd.readouterr().err == ""
     assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_this_process_alone_reaches_its_workers(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    working = tmp_path / "working"
+    worker = tmp_path / "worker"
+    worker.write_text(f"#!/bin/bash\ntouch {working}\nexec sleep 20\n")
+    worker.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(worker))
+
+    def stop() -> None:
+        while not working.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    began = time.monotonic()
+    assert run_workers((), ((Place(),),)) == exit_status.SAVED
+    stopping.join()
+    assert time.monotonic() - began < 20, "it waited until the worker ended by itself"
 
 
 def test_a_signal_that_comes_as_a_job_ends_stops_the_worker(
