@@ -151,9 +151,8 @@ def _published(score: Score) -> float | None:
     for _, measure, _, value in published_of(experiment, STUDIES.values()):
         if not isinstance(measure, Finetuned) or measure.variant:
             continue
-        if (
-            measure.task == "ner" and measure.data != score.data
-        ):  # of many data sets; other tasks have one each
+        # Named entities are those of many data sets; the other tasks have one each.
+        if measure.task == "ner" and measure.data != score.data:
             continue
         if (measure.task, measure.metric) == (score.task, score.metric.name):
             return value if score.metric.in_percent else value / 100
