@@ -115,6 +115,9 @@ class InBatch(Ranking):
 
     rows_compete: ClassVar[bool] = True
 
+    def example_batch(self) -> dict[str, jax.Array]:
+        return super().example_batch() | {"text_numbers": jnp.zeros((1, 3), jnp.int32)}
+
     def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
         real = real_rows(batch)
         query, positive, *negatives = jnp.moveaxis(outputs, 1, 0)
