@@ -159,7 +159,7 @@ def pull_changes(directory: Path) -> None:
     What changed here stays. Raises Unfinished if the bucket does not answer.
     """
     if source := bucket_of(directory):
-        copied = load_json(directory / _COPIED) if (directory / _COPIED).exists() else {}
+        copied = _copied(directory)
         there = {
             name: one for name, one in source.list().items() if _is_copied(name, leaves_checkpoints=True)
         }
@@ -203,7 +203,7 @@ def push(directory: Path) -> None:
 
 
 def _push_changes(directory: Path, target: BucketDirectory) -> None:
-    copied = load_json(directory / _COPIED) if (directory / _COPIED).exists() else {}
+    copied = _copied(directory)
     # Hashed before they are copied: one that changes in between is copied again the next time.
     here = _hashes(directory)
     there = target.list()
@@ -236,6 +236,11 @@ def _files(directory: Path, leaves_checkpoints: bool) -> dict[str, Path]:
     return {
         name: path for name, path in names.items() if path.is_file() and _is_copied(name, leaves_checkpoints)
     }
+
+
+def _copied(directory: Path) -> dict[str, str]:
+    """Name -> hash of each file as it was when it was last copied, in either direction."""
+    return load_json(directory / _COPIED) if (directory / _COPIED).exists() else {}
 
 
 def _hashes(directory: Path) -> dict[str, str]:
