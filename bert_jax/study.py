@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from bert_jax.names import SentenceScoring
 from bert_jax.objectives.experiment import Experiment
-from data_pipeline.checks import check_number, check_positive
+from data_pipeline.checks import check_number, check_positive, check_seed
 from data_pipeline.errors import UserError
 
 Changes: TypeAlias = Mapping[str, Any]
@@ -183,6 +183,8 @@ class Scale:
 
     seeds: int
     """Number of pretraining seeds."""
+    first_seed: int = 0
+    """The lowest pretraining seed: for an arm that won a study, the first one that this study did not have."""
     changes: Changes = dataclasses.field(default_factory=dict)
     """Settings of every arm's experiment."""
     finetuning: Changes = dataclasses.field(default_factory=dict)
@@ -202,6 +204,7 @@ class Scale:
 
     def __post_init__(self) -> None:
         check_positive("seeds", self.seeds)
+        check_seed("first_seed", self.first_seed)
 
 
 @dataclasses.dataclass(frozen=True)

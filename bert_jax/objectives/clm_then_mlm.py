@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     import jax
     import numpy as np
 
-_CAUSAL_FRACTION = 0.25
+CAUSAL_FRACTION = 0.25
+"""Of the steps, if an experiment has no phases of its own for the causal stage."""
 
 
 @register
@@ -47,7 +48,7 @@ class CausalThenMaskedLM(MaskedLM):
         data = super().required_data(data)
         if any(not phase.max_predictions_per_seq for phase in data.phases):
             return data
-        return dataclasses.replace(data, phases=causal_first(data.phases, _CAUSAL_FRACTION))
+        return dataclasses.replace(data, phases=causal_first(data.phases, CAUSAL_FRACTION))
 
     def check(self, data: DataConfig) -> None:
         self._check_rate(data)

@@ -153,7 +153,7 @@ def make_plan(
     known: dict[Experiment, PretrainingJob] = {}
     first: dict[tuple[PurePosixPath, str], MeasuringJob] = {}
     jobs: dict[PurePosixPath, Job] = {}
-    for seed in range(scale.seeds):
+    for seed in range(scale.first_seed, scale.first_seed + scale.seeds):
         for name in study.arms:
             experiment = dataclasses.replace(experiments[name], seed=seed)
             directory = PurePosixPath(name) / f"seed-{seed}"

@@ -106,7 +106,8 @@ def _take(plan: Plan, directory: Path, place: Place, leases: Leases, lease: cont
     """
     pull_files(directory, f"*/{JOB_FILE}")
     found = _ENDED
-    for job in sorted(plan.jobs, key=lambda job: (not place.has(job), *_turn(job, plan.scale.seeds - 1))):
+    last_seed = max(seed for _, seed in plan.runs)
+    for job in sorted(plan.jobs, key=lambda job: (not place.has(job), *_turn(job, last_seed))):
         if read_ended(directory / job.path):
             continue
         if found == _ENDED:

@@ -50,6 +50,15 @@ def test_another_seed_or_arm_leaves_the_paths_of_the_others() -> None:
     assert set(paths(STUDY, "tiny")) <= set(paths(more, "tiny"))
 
 
+def test_a_scale_may_begin_with_a_later_seed() -> None:
+    plan = make_plan(STUDY, "tiny", Scale(seeds=2, first_seed=3), {})
+    assert {seed for _, seed in plan.runs} == {3, 4}
+    assert plan.runs["base", 3].experiment.seed == 3
+    assert str(plan.runs["base", 3].path) == "base/seed-3/pretraining"
+    with pytest.raises(UserError, match="first_seed is -1; it must be from 0"):
+        Scale(seeds=2, first_seed=-1)
+
+
 def test_some_arms_come_with_the_base_and_what_they_are_compared_with_and_paths_stay() -> None:
     chained = Arm(dataclasses.replace(TINY, log_every=1), compared_with="mlm")
     study = dataclasses.replace(STUDY, arms={**STUDY.arms, "chained": chained})

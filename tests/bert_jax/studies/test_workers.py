@@ -98,17 +98,17 @@ def test_the_costliest_arm_comes_first_and_measures_of_the_last_seed_come_last(
         measures=(HeldoutLM("LM", "bits_per_byte"),),
         published={},
     )
-    plan = make_plan(study, "one", Scale(seeds=2), {})
+    plan = make_plan(study, "one", Scale(seeds=2, first_seed=3), {})
     assert work(plan, tmp_path, "tasks", Place(), lambda: None) == 0
     assert done == [
-        "wide/seed-0/pretraining",
-        "wide/seed-0/heldout",
-        "base/seed-0/pretraining",
-        "base/seed-0/heldout",
-        "wide/seed-1/pretraining",
-        "base/seed-1/pretraining",
-        "wide/seed-1/heldout",
-        "base/seed-1/heldout",
+        "wide/seed-3/pretraining",
+        "wide/seed-3/heldout",
+        "base/seed-3/pretraining",
+        "base/seed-3/heldout",
+        "wide/seed-4/pretraining",
+        "base/seed-4/pretraining",
+        "wide/seed-4/heldout",
+        "base/seed-4/heldout",
     ]
 
 
