@@ -241,7 +241,7 @@ def copy_tokens(
     firsts = starts - corpus.shard_starts[shards]
     spans = zip(shards.tolist(), columns.tolist(), firsts.tolist(), lengths.tolist(), strict=True)
     for row, (shard, column, first, length) in zip(ids, spans, strict=True):
-        row[column : column + length] = corpus.shard_tokens[shard][first : first + length]
+        row[column : column + length] = corpus.map_shard(shard).tokens[first : first + length]
 
 
 def _documents(corpus: Corpus, sentences: Ints) -> Ints:
