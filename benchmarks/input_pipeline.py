@@ -134,7 +134,7 @@ def ready_made_rows(corpus: str) -> list[dict[str, list[int]]]:
     from data_pipeline.corpus.documents import open_corpus
 
     opened = open_corpus(corpus, "train")
-    ids = opened.shard_tokens[0][: BATCH_SIZE * (LENGTH - 2)].reshape(BATCH_SIZE, -1).tolist()
+    ids = opened.map_shard(0).tokens[: BATCH_SIZE * (LENGTH - 2)].reshape(BATCH_SIZE, -1).tolist()
     cls_id, sep_id = opened.tokenizer.cls_id, opened.tokenizer.sep_id
     special = [1, *[0] * (LENGTH - 2), 1]
     return [{"input_ids": [cls_id, *row, sep_id], "special_tokens_mask": special} for row in ids]

@@ -10,7 +10,6 @@ import base64
 import concurrent.futures
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -149,7 +148,7 @@ class BucketDirectory:
         One that was replaced since is copied as it is now; one that was deleted since raises Unfinished.
         """
         with self._errors():
-            _at_once(functools.partial(self._fetch, directory, names), names)
+            _at_once(lambda name: self._fetch(directory, name, names[name]), names)
 
     def upload(self, directory: Path, names: Collection[str]) -> None:
         """Copies files below a directory to objects."""
@@ -160,8 +159,8 @@ class BucketDirectory:
         with self._errors():
             _at_once(send, names)
 
-    def _fetch(self, directory: Path, names: Mapping[str, Object], name: str) -> None:
-        path, wanted = directory / name, names[name]
+    def _fetch(self, directory: Path, name: str, wanted: Object) -> None:
+        path = directory / name
         if name.startswith("/") or ".." in PurePosixPath(name).parts:
             raise UserError(f"{self.url}/{name} leads out of its directory; rename the object")
         if is_same(path, wanted):
@@ -178,7 +177,7 @@ class BucketDirectory:
                 raise Unfinished(
                     f"{self.url}/{name} was deleted while it was copied; run the same command again"
                 ) from None
-            self._fetch(directory, {name: now}, name)
+            self._fetch(directory, name, now)
 
     def _blob(self, name: str) -> Any:
         return self._google().client().bucket(self._name).blob(self._prefix + name)
@@ -233,8 +232,7 @@ def md5(path: Path) -> str:
 
 def _at_once(do: Any, names: Collection[str]) -> None:
     with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-        for _ in pool.map(do, names):
-            pass
+        list(pool.map(do, names))  # raises what one of them raises
 
 
 def _gist(error: Exception) -> str:

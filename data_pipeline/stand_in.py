@@ -197,21 +197,20 @@ def push(directory: Path) -> None:
     What other processes write there meanwhile, such as evaluations of the run, stays as it is. Raises
     Unfinished if the bucket does not answer.
     """
+    target = bucket_of(directory)
+    if target is None:
+        return
     with _pushing:
-        if target := bucket_of(directory):
-            _push_changes(directory, target)
-
-
-def _push_changes(directory: Path, target: BucketDirectory) -> None:
-    copied = _copied(directory)
-    # Hashed before they are copied: one that changes in between is copied again the next time.
-    here = _hashes(directory)
-    there = target.list()
-    target.upload(directory, [name for name in here if here[name] != copied.get(name) or name not in there])
-    removed = [name for name in copied if name not in here and name in there]
-    target.delete([name for name in removed if there[name].md5 in (copied[name], "")])
-    if here != copied:
-        write_json(directory / _COPIED, here)
+        copied = _copied(directory)
+        # Hashed before they are copied: one that changes in between is copied again the next time.
+        here = _hashes(directory)
+        there = target.list()
+        changed = [name for name in here if here[name] != copied.get(name) or name not in there]
+        target.upload(directory, changed)
+        removed = [name for name in copied if name not in here and name in there]
+        target.delete([name for name in removed if there[name].md5 in (copied[name], "")])
+        if here != copied:
+            write_json(directory / _COPIED, here)
 
 
 def upload(directory: Path, target: BucketDirectory) -> None:

@@ -8,7 +8,7 @@ import concurrent.futures
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -41,8 +41,12 @@ class Corpus:
     split: Split
     manifest: dict[str, Any]
     tokenizer: Tokenizer
-    shard_tokens: "MappedTokens"
-    """The ids of each shard: uint16 or uint32, views of the mapped files."""
+    map_shard: Callable[[int], Shard]
+    """number -> shard, whose arrays are views of the mapped file: ids are uint16 or uint32.
+
+    Only those read last stay mapped, and any for as long as its arrays are referenced, so threads may read
+    concurrently. Raises UserError if the file is missing, truncated or no shard.
+    """
     shard_starts: np.ndarray
     """int64 [shards + 1]: the global position of each shard's first token, then the number of tokens."""
     sentence_starts: np.ndarray
@@ -66,7 +70,7 @@ class Corpus:
         """Returns a view of the ids at global positions [start, stop), which lie in one document."""
         shard = int(self.shard_starts.searchsorted(start, side="right")) - 1
         first = int(self.shard_starts[shard])
-        return self.shard_tokens[shard][start - first : stop - first]
+        return self.map_shard(shard).tokens[start - first : stop - first]
 
     def verify(self) -> None:
         """Compares every shard with its checksum. Raises UserError naming the first altered one."""
@@ -76,25 +80,6 @@ class Corpus:
             for path, shard, digest in zip(paths, shards, pool.map(checksum, paths), strict=True):
                 if digest != shard["sha256"]:
                     raise UserError(f"{path} was altered: its checksum is not the one in {MANIFEST_FILE}")
-
-
-class MappedTokens:
-    """The ids of each shard of a split, by shard number; only the `most` recently read shards stay mapped.
-
-    Threads may read concurrently: a shard stays mapped for as long as its ids are referenced.
-    """
-
-    def __init__(self, directory: Path, rows: Sequence[dict[str, Any]], most: int) -> None:
-        """`rows` are the shards' entries in the manifest."""
-        self._length = len(rows)
-        self.shard = functools.lru_cache(most)(functools.partial(_map_shard, directory, rows))
-        """number -> Shard; raises UserError if the file is missing, truncated or no shard."""
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, number: int) -> np.ndarray:
-        return self.shard(number).tokens
 
 
 def open_corpus(directory: str | Path, split: Split, num_corpora: int = 1) -> Corpus:
@@ -177,13 +162,6 @@ def _shards(manifest: dict[str, Any], split: Split) -> list[dict[str, Any]]:
     return manifest["splits"][split]["shards"]
 
 
-def _check_size(path: Path, expected: int) -> None:
-    if not path.is_file():
-        raise UserError(f"{path} is missing; the corpus needs it")
-    if (actual := path.stat().st_size) != expected:
-        raise UserError(f"{path} has {actual} bytes instead of {expected}: it was truncated or altered")
-
-
 def _join(
     directory: Path, split: Split, manifest: dict[str, Any], tokenizer: Tokenizer, most_maps: int
 ) -> Corpus:
@@ -191,11 +169,11 @@ def _join(
     rows = _shards(manifest, split)
     shards_in_all = sum(len(_shards(manifest, split)) for split in get_args(Split))
     most = max(1, most_maps * len(rows) // max(shards_in_all, most_maps))
-    mapped = MappedTokens(directory, rows, most)
+    map_shard = functools.lru_cache(most)(functools.partial(_map_shard, directory, rows))
     first_tokens, first_sentences = [0], [0]
     sentence_starts, document_starts = list[np.ndarray](), list[np.ndarray]()
     for number in range(len(rows)):
-        shard = mapped.shard(number)
+        shard = map_shard(number)
         sentence_starts.append(shard.sentence_starts[:-1] + np.int64(first_tokens[-1]))
         document_starts.append(shard.document_starts[:-1] + np.int64(first_sentences[-1]))
         first_tokens.append(first_tokens[-1] + len(shard.tokens))
@@ -205,7 +183,7 @@ def _join(
         split=split,
         manifest=manifest,
         tokenizer=tokenizer,
-        shard_tokens=mapped,
+        map_shard=map_shard,
         shard_starts=np.array(first_tokens, np.int64),
         sentence_starts=np.concatenate([*sentence_starts, first_tokens[-1:]], dtype=np.int64),
         document_starts=np.concatenate([*document_starts, first_sentences[-1:]], dtype=np.int64),
@@ -213,6 +191,9 @@ def _join(
 
 
 def _map_shard(directory: Path, rows: Sequence[dict[str, Any]], number: int) -> Shard:
-    path = directory / rows[number]["file"]
-    _check_size(path, rows[number]["bytes"])
+    path, expected = directory / rows[number]["file"], rows[number]["bytes"]
+    if not path.is_file():
+        raise UserError(f"{path} is missing; the corpus needs it")
+    if (actual := path.stat().st_size) != expected:
+        raise UserError(f"{path} has {actual} bytes instead of {expected}: it was truncated or altered")
     return read_shard(path)

@@ -149,17 +149,13 @@ def _describe_records(corpus: str) -> Description:
 def verify(corpus: str) -> None:
     """Compares every shard or record with its checksum. Raises UserError naming the first altered file."""
     for name in split_corpora(corpus):
-        _verify(name)
-
-
-def _verify(corpus: str) -> None:
-    if not is_prepared(corpus):
-        verify_records([path for split in _SPLITS for path in find_records(corpus, split)])
-        return
-    splits = read_manifest(Path(corpus))["splits"]
-    for split in _SPLITS:
-        if splits[split]["shards"]:
-            open_corpus(corpus, split).verify()
+        if not is_prepared(name):
+            verify_records([path for split in _SPLITS for path in find_records(name, split)])
+            continue
+        splits = read_manifest(Path(name))["splits"]
+        for split in _SPLITS:
+            if splits[split]["shards"]:
+                open_corpus(name, split).verify()
 
 
 def _hash(value: object) -> str:

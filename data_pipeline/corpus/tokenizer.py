@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import sentencepiece
+import tokenizers
 
 from data_pipeline.corpus.byte_bpe import WORD_START as _BYTE_WORD_START
 from data_pipeline.corpus.byte_bpe import found_casing, make_byte_bpe, piece_bytes, read_byte_bpe
@@ -54,6 +55,8 @@ class Tokenizer(abc.ABC):
     """Number of ids; every id is below it."""
     sha256: str
     """Hash of everything that decides which ids a text gets."""
+    content: bytes
+    """Content of the vocabulary's file."""
 
     @abc.abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -82,17 +85,13 @@ class Tokenizer(abc.ABC):
     def _continues(self, token: str) -> bool:
         return not self.follows_space(token)
 
-    @abc.abstractmethod
-    def _content(self) -> bytes:
-        """Content of the vocabulary's file."""
-
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, without special tokens."""
         return self.encode_batch([text])[0]
 
     def save(self, directory: Path) -> None:
         """Writes the vocabulary's file, as Hugging Face reads it, and the settings for loading it."""
-        write_vocabulary(directory, Vocabulary(self.kind, self.casing, self._content()))
+        write_vocabulary(directory, Vocabulary(self.kind, self.casing, self.content))
 
     @functools.cached_property
     def tokens(self) -> tuple[str, ...]:
@@ -135,7 +134,20 @@ class Tokenizer(abc.ABC):
         return index
 
 
-class WordPiece(Tokenizer):
+class _HuggingFace(Tokenizer):
+    """A tokenizer that Hugging Face's `tokenizers` computes."""
+
+    _tokenizer: tokenizers.Tokenizer
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def token_to_id(self, token: str) -> int | None:
+        return self._tokenizer.token_to_id(token)
+
+
+class WordPiece(_HuggingFace):
     """BERT's own tokenizer; see `make_wordpiece`."""
 
     kind: TokenizerKind = "wordpiece"
@@ -144,13 +156,10 @@ class WordPiece(Tokenizer):
         """`tokens` are in order of id."""
         self.casing = casing
         self._lines = tuple(tokens)
+        self.content = "".join(f"{token}\n" for token in self._lines).encode()
         self.vocab_size = len(self._lines)
         self._tokenizer = make_wordpiece(self._lines, casing)
         self.sha256 = hashlib.sha256("\n".join((self.kind, casing, *self._lines)).encode()).hexdigest()
-
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:
         # The library's own decode drops the earlier ids of a repeated token; the lines have them all.
@@ -159,17 +168,11 @@ class WordPiece(Tokenizer):
     def id_to_token(self, index: int) -> str:
         return self._lines[index]
 
-    def token_to_id(self, token: str) -> int | None:
-        return self._tokenizer.token_to_id(token)
-
     def follows_space(self, token: str) -> bool:
         return not token.startswith("##")
 
     def text_of(self, token: str) -> str:
         return token.removeprefix("##")
-
-    def _content(self) -> bytes:
-        return "".join(f"{token}\n" for token in self._lines).encode()
 
 
 class SentencePiece(Tokenizer):
@@ -181,7 +184,7 @@ class SentencePiece(Tokenizer):
         """`model` is the content of a .model file. Raises RuntimeError if it is not one."""
         if not model:
             raise RuntimeError("empty")  # the library would begin without a model
-        self._model = model
+        self.content = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self.vocab_size = self._processor.vocab_size()
         self.casing = "cased" if "A" in self._processor.normalize("A") else "uncased"
@@ -191,7 +194,7 @@ class SentencePiece(Tokenizer):
         """What exports cannot rebuild of it, for messages; None if they can."""
         from sentencepiece import sentencepiece_model_pb2
 
-        return sentencepiece_fault(sentencepiece_model_pb2.ModelProto.FromString(self._model))  # type: ignore[attr-defined]
+        return sentencepiece_fault(sentencepiece_model_pb2.ModelProto.FromString(self.content))  # type: ignore[attr-defined]
 
     def find_unprotected(self) -> list[str]:
         """Returns the special tokens that text can become, and [UNK] if unknown text does not become it."""
@@ -222,26 +225,19 @@ class SentencePiece(Tokenizer):
     def _continues(self, token: str) -> bool:
         return super()._continues(token) and not _is_unspaced(token[0])
 
-    def _content(self) -> bytes:
-        return self._model
 
-
-class ByteBPE(Tokenizer):
+class ByteBPE(_HuggingFace):
     """Byte-level BPE; see `new_byte_bpe`."""
 
     kind: TokenizerKind = "byte_bpe"
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         """Raises ValueError if the content is not a tokenizer. Its own normalisation decides the casing."""
-        self._file = vocabulary.content
-        self._tokenizer = make_byte_bpe(self._file)
+        self.content = vocabulary.content
+        self._tokenizer = make_byte_bpe(self.content)
         self.casing = found_casing(self._tokenizer)
         self.vocab_size = self._tokenizer.get_vocab_size()
-        self.sha256 = hashlib.sha256(self._file).hexdigest()
-
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
+        self.sha256 = hashlib.sha256(self.content).hexdigest()
 
     def decode(self, ids: Iterable[int]) -> str:
         return str(self._tokenizer.decoder.decode([self.id_to_token(index) for index in ids])).strip(" ")
@@ -250,9 +246,6 @@ class ByteBPE(Tokenizer):
         token = self._tokenizer.id_to_token(int(index))
         assert token is not None, "loading refuses vocabularies whose ids have gaps"
         return token
-
-    def token_to_id(self, token: str) -> int | None:
-        return self._tokenizer.token_to_id(token)
 
     def follows_space(self, token: str) -> bool:
         return token.startswith(_BYTE_WORD_START)
@@ -264,9 +257,6 @@ class ByteBPE(Tokenizer):
         # A piece may begin with a part of a character; its block tells the script.
         beginning = (piece_bytes(token) + b"\x80\x80").decode(errors="replace")[0]
         return super()._continues(token) and not _is_unspaced(beginning)
-
-    def _content(self) -> bytes:
-        return self._file
 
 
 def _is_unspaced(character: str) -> bool:

@@ -34,7 +34,7 @@ from data_pipeline.preparing.partitions import (
 from data_pipeline.preparing.progress import Progress
 from data_pipeline.preparing.readers import Document
 from data_pipeline.preparing.shard_texts import ShardJob, ShardText, finish_shard
-from data_pipeline.preparing.summary import ShardSummary, Totals
+from data_pipeline.preparing.summary import Totals, sum_totals
 from data_pipeline.preparing.versions import library_versions
 
 # Beam's own DirectRunner would first try to download Prism.
@@ -144,7 +144,7 @@ def _lay_out(pipeline: beam.Pipeline, scratch: Path) -> None:
         | "Cut" >> beam.ParDo(_Cut(scratch))
         | "Join" >> beam.GroupByKey()
         | "Finish" >> beam.ParDo(_Finish(scratch))
-        | "Add up" >> beam.CombineGlobally(_AddUp())
+        | "Add up" >> beam.CombineGlobally(sum_totals)
         | "Save totals" >> beam.Map(_save_totals, scratch)
     )
 
@@ -235,7 +235,7 @@ class _Finish(_Step):
 
     def process(
         self, element: tuple[tuple[Split, int], Iterable[tuple[int, list[Document] | None, int]]]
-    ) -> Iterator[tuple[Split, ShardSummary, int]]:
+    ) -> Iterator[Totals]:
         (split, number), ends = element
         job = self._plan.job
         in_order = sorted(ends, key=operator.itemgetter(0))
@@ -243,31 +243,12 @@ class _Finish(_Step):
             ShardText(split, number, documents or [], size) for _, documents, size in in_order
         )
         path = job.directory / text.file
-        work = None if path.exists() else text.documents
-        if work is not None and any(documents is None for _, documents, _ in in_order):
+        is_made = path.exists()
+        if not is_made and any(documents is None for _, documents, _ in in_order):
             # Over NFS a worker's view of the directory may be out of date. Written now, the shard would lack
             # the documents that another worker left out because it exists.
             raise FileNotFoundError(f"a worker does not see the shard {path} that another one saw")
-        most = job.max_tokens_per_character
-        yield split, finish_shard(path, work, self._tokenizer, job.language, most), text.size
-
-
-class _AddUp(beam.CombineFn):
-    def create_accumulator(self) -> Totals:
-        return Totals()
-
-    def add_input(self, totals: Totals, shard: tuple[Split, ShardSummary, int]) -> Totals:
-        totals.add(*shard)
-        return totals
-
-    def merge_accumulators(self, accumulators: Iterable[Totals]) -> Totals:
-        merged = Totals()
-        for totals in accumulators:
-            merged.merge(totals)
-        return merged
-
-    def extract_output(self, totals: Totals) -> Totals:
-        return totals
+        yield finish_shard(job, text, self._tokenizer, is_made)
 
 
 def _save_totals(totals: Totals, scratch: Path) -> None:

@@ -98,18 +98,14 @@ _JOINT = "\ue000"  # a private-use character, which never ends a sentence
 _WORD = re.compile(r"[A-Za-z]+(?:['’-][A-Za-z]+)*")
 
 
-def installed_documentation(limit: int = LIMIT_BYTES) -> list[list[str]]:
-    """Returns documents as lists of sentences, none repeated, up to about `limit` bytes in all.
-
-    The same installation always gives the same documents, in an order that mixes its packages. Raises
-    UserError if it holds no docstrings, Unfinished if a worker process was killed.
-    """
-    return [sentences for _, sentences in documents_of_packages(limit)]
-
-
 @functools.lru_cache(maxsize=1)
 def documents_of_packages(limit: int = LIMIT_BYTES) -> list[tuple[str, list[str]]]:
-    """The documents of `installed_documentation`, each with the name of the package that it is from."""
+    """Returns documents, each a package and a list of sentences; no sentence is repeated.
+
+    They have about `limit` bytes in all. The same installation always gives the same documents, in an order
+    that mixes its packages. Raises UserError if it holds no docstrings, Unfinished if a worker process was
+    killed.
+    """
     seen: set[bytes] = set()
     documents: list[tuple[str, list[str]]] = []
     size = 0
@@ -182,13 +178,10 @@ def prose_sentences(paragraph: str) -> list[str]:
 def _read_modules(paths: list[Path], workers: int) -> Iterator[list[str]]:
     """Yields the sentences of each module, in order; workers read a few batches ahead of the caller."""
     with worker_pool(workers) as pool:
-        futures = (pool.submit(_read_batch, batch) for batch in _batched(paths))
+        batches = (paths[start : start + _FILES_AT_ONCE] for start in range(0, len(paths), _FILES_AT_ONCE))
+        futures = (pool.submit(_read_batch, batch) for batch in batches)
         for batch in in_order(futures, ahead=2 * workers):
             yield from batch
-
-
-def _batched(paths: list[Path]) -> Iterator[list[Path]]:
-    return (paths[start : start + _FILES_AT_ONCE] for start in range(0, len(paths), _FILES_AT_ONCE))
 
 
 def _read_batch(paths: Iterable[Path]) -> list[list[str]]:

@@ -6,7 +6,6 @@ the directory in which the corpus grows, so that a restart does not repeat the p
 
 import dataclasses
 import hashlib
-import io
 import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from data_pipeline.atomic import write_bytes
+from data_pipeline.atomic import atomically
 from data_pipeline.names import DuplicateHandling
 from data_pipeline.preparing.inputs import Inputs
 from data_pipeline.preparing.near_duplicates import SIGNATURE_SIZE, find_near_duplicates, make_signatures
@@ -153,6 +152,5 @@ def _save(path: Path, exact: Ints, near: Ints, firsts: Ints) -> None:
     found["input"] = np.searchsorted(firsts, numbers, side="right") - 1
     found["document"] = numbers - firsts[found["input"]]
     found["is_near"] = np.arange(len(numbers)) >= len(exact)
-    file = io.BytesIO()
-    np.save(file, found[numbers.argsort()])
-    write_bytes(path, file.getvalue())
+    with atomically(path) as partial, partial.open("wb") as file:
+        np.save(file, found[numbers.argsort()])

@@ -99,9 +99,9 @@ class Inputs:
         if isinstance(item, InputFile):
             return read_file(item.path, item.format, field, errors, on_bytes)
         if item == INSTALLED_DOCUMENTATION:
-            from data_pipeline.preparing.documentation import installed_documentation
+            from data_pipeline.preparing.documentation import documents_of_packages
 
-            return iter(installed_documentation())
+            return (sentences for _, sentences in documents_of_packages())
         return read_tfds(item, self.source.tfds_data_dir, field, errors)
 
 
@@ -123,7 +123,10 @@ def find_inputs(source: Source) -> Inputs:
             check_path(name, "the input")
             new = [path for path in find_files(name) if path.resolve() not in seen]
             seen.update(path.resolve() for path in new)
-            items += [InputFile(path, _format_of(path, source.format)) for path in new]
+            items += [
+                InputFile(path, guess_format(path) if source.format == "auto" else source.format)
+                for path in new
+            ]
         else:
             items.append(name)
     return Inputs(source, tuple(items))
@@ -146,10 +149,6 @@ def find_files(pattern: str) -> list[Path]:
     for path in sorted(files, key=lambda path: (path.is_symlink(), path)):
         names.setdefault(path.resolve(), path)
     return sorted(names.values())
-
-
-def _format_of(path: Path, given: Format) -> FileFormat:
-    return guess_format(path) if given == "auto" else given
 
 
 def _fingerprint(item: InputFile | str, source: Source) -> list[str | int]:

@@ -6,7 +6,6 @@ workers is in progress, so memory depends on neither the size of the corpus nor 
 
 import dataclasses
 import functools
-from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from pathlib import Path
 
@@ -14,11 +13,10 @@ import joblib
 
 from data_pipeline.corpus.tokenizer import Tokenizer, load_tokenizer
 from data_pipeline.errors import UserError
-from data_pipeline.names import Split
-from data_pipeline.preparing.progress import Progress, read_documents
-from data_pipeline.preparing.readers import Document
+from data_pipeline.preparing.inputs import Inputs, Source
+from data_pipeline.preparing.progress import Progress, count_bytes
 from data_pipeline.preparing.shard_texts import ShardJob, ShardText, finish_shard, gather_shard_texts
-from data_pipeline.preparing.summary import ShardSummary, Totals
+from data_pipeline.preparing.summary import Totals, sum_totals
 from data_pipeline.preparing.worker_pool import in_order, worker_pool
 
 
@@ -36,44 +34,23 @@ class LocalRunner:
     def make_shards(self, job: ShardJob, on_progress: Progress) -> Totals:
         """Fills `job.directory`; see `data_pipeline.preparing.prepare.Runner`."""
         workers = self.workers or joblib.cpu_count()
-        documents = read_documents(job.inputs, "tokenising", on_progress)
+        documents = job.inputs.documents(count_bytes(job.inputs, "tokenising", on_progress))
         texts = gather_shard_texts(documents, job.heldout_threshold)
-        totals = Totals()
+        # Workers need none of the inputs, which may be many thousands.
+        job = dataclasses.replace(job, inputs=Inputs(Source(()), ()))
         with worker_pool(workers) as pool:
-            for shard in in_order(_make_shards(job, texts, pool), ahead=workers):
-                totals.add(*shard)
-        return totals
+            futures = (_submit(pool, job, text) for text in texts)
+            return sum_totals(in_order(futures, ahead=workers))
 
 
-def _make_shards(
-    job: ShardJob, texts: Iterator[ShardText], pool: Executor
-) -> Iterator[Future[tuple[Split, ShardSummary, int]]]:
-    """Yields the work on each shard in order; those that exist already are not made again."""
-    for text in texts:
-        path = job.directory / text.file
-        work = None if path.exists() else text.documents
-        # The job itself stays here: it lists every input, which may be many thousands.
-        yield pool.submit(
-            _finish_shard,
-            text._replace(documents=[]),
-            path,
-            work,
-            job.tokenizer_directory,
-            job.language,
-            job.max_tokens_per_character,
-        )
+def _submit(pool: Executor, job: ShardJob, text: ShardText) -> Future[Totals]:
+    """Hands the work on a shard to a worker; one that exists already is not made again."""
+    is_made = (job.directory / text.file).exists()
+    return pool.submit(_finish_shard, job, text._replace(documents=[]) if is_made else text, is_made)
 
 
-def _finish_shard(
-    text: ShardText,
-    path: Path,
-    documents: list[Document] | None,
-    tokenizer_directory: Path,
-    language: str,
-    most: float | None,
-) -> tuple[Split, ShardSummary, int]:
-    summary = finish_shard(path, documents, _tokenizer(tokenizer_directory), language, most)
-    return text.split, summary, text.size
+def _finish_shard(job: ShardJob, text: ShardText, is_made: bool) -> Totals:
+    return finish_shard(job, text, _tokenizer(job.tokenizer_directory), is_made)
 
 
 @functools.lru_cache(maxsize=1)

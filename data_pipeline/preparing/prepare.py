@@ -22,7 +22,7 @@ from data_pipeline.preparing.inputs import InputFile, Inputs, Source, find_input
 from data_pipeline.preparing.local_runner import LocalRunner
 from data_pipeline.preparing.near_duplicates import LOWEST_SIMILARITY
 from data_pipeline.preparing.partial import check_output, claim, discard, partial_directory, publish
-from data_pipeline.preparing.progress import Progress, read_documents
+from data_pipeline.preparing.progress import Progress, count_bytes
 from data_pipeline.preparing.sentences import check_language
 from data_pipeline.preparing.shard_texts import (
     SHARD_TEXT_BYTES,
@@ -201,8 +201,8 @@ def _settle_tokenizer(
 def _learn(job: ShardJob, settings: PrepareSettings, on_progress: Progress) -> Tokenizer:
     assert settings.train_vocab is not None
     assert settings.vocab_size is not None
-    documents = read_documents(job.inputs, "choosing text for the vocabulary", on_progress)
-    digests = ((digest(document), document) for document in documents)
+    on_bytes = count_bytes(job.inputs, "choosing text for the vocabulary", on_progress)
+    digests = ((digest(document), document) for document in job.inputs.documents(on_bytes))
     training = (
         (found.sample, as_text(document))
         for found, document in digests

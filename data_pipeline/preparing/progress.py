@@ -1,17 +1,11 @@
 """Progress reports of passes over the inputs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from data_pipeline.preparing.inputs import Inputs
-from data_pipeline.preparing.readers import Document
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the name of a pass over the inputs, the bytes read in it so far, and their total if known."""
-
-
-def read_documents(inputs: Inputs, name: str, on_progress: Progress) -> Iterator[Document]:
-    """Returns an iterator over every document in order, and reports progress under `name`."""
-    return inputs.documents(count_bytes(inputs, name, on_progress))
 
 
 def count_bytes(inputs: Inputs, name: str, on_progress: Progress) -> Callable[[int], None]:

@@ -17,7 +17,7 @@ from data_pipeline.json_text import JSON_LINES_SUFFIXES, parse_object
 from data_pipeline.names import EncodingErrors, FileFormat
 from data_pipeline.preparing.cutting import cut_document, gather_lines
 from data_pipeline.preparing.tables import read_csv, read_parquet, read_tsv
-from data_pipeline.preparing.text_lines import COMPRESSIONS, read_lines
+from data_pipeline.preparing.text_lines import COMPRESSIONS, decode, read_lines
 
 Document = str | list[str]
 
@@ -38,7 +38,7 @@ def read_file(
     file_format: FileFormat,
     text_field: str,
     errors: EncodingErrors,
-    on_bytes: Callable[[int], None] = lambda count: None,
+    on_bytes: Callable[[int], None],
 ) -> Iterator[Document]:
     """Yields the documents of one file, without empty ones.
 
@@ -112,13 +112,7 @@ def read_tfds(name: str, data_dir: str | None, text_field: str, errors: Encoding
             f"{name} has no field {text_field} of text (--text-field); it has {', '.join(fields) or 'none'}"
         )
     for number, example in enumerate(tfds.read_split(builder, split).as_numpy_iterator(), start=1):
-        try:
-            text = example[text_field].decode("utf-8", errors)
-        except UnicodeDecodeError:
-            raise UserError(
-                f"{name}, example {number} is not UTF-8; go on with --encoding-errors replace"
-            ) from None
-        yield from _cut(text)
+        yield from _cut(decode(example[text_field], errors, f"{name}, example {number}"))
 
 
 def guess_format(path: Path) -> FileFormat:

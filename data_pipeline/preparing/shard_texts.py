@@ -19,7 +19,7 @@ from data_pipeline.names import Split
 from data_pipeline.preparing.inputs import Inputs
 from data_pipeline.preparing.readers import Document
 from data_pipeline.preparing.sentences import split_sentences
-from data_pipeline.preparing.summary import ShardSummary, summarize_shard
+from data_pipeline.preparing.summary import Totals, summarize_shard
 
 SHARD_TEXT_BYTES = 2 << 20
 """Bytes of text at which a shard is full."""
@@ -167,27 +167,22 @@ def tokenize_document(document: Document, tokenizer: Tokenizer, language: str) -
     return [np.array(ids, tokenizer.id_dtype) for batch in batches for ids in batch if ids]
 
 
-def finish_shard(
-    path: Path,
-    documents: list[Document] | None,
-    tokenizer: Tokenizer,
-    language: str,
-    max_tokens_per_character: float | None,
-) -> ShardSummary:
-    """Tokenises `documents` into the shard `path`, unless they are None, and summarises that shard.
+def finish_shard(job: ShardJob, text: ShardText, tokenizer: Tokenizer, is_made: bool) -> Totals:
+    """Tokenises the documents of `text` into its shard, unless that is made already, and summarises it.
 
-    Documents above `max_tokens_per_character` are left out, as in Geiping and Goldstein 2022 ("Cramming",
+    Documents above `job.max_tokens_per_character` are left out, as in Geiping and Goldstein 2022 ("Cramming",
     arXiv 2212.14034), section 4.4: text that compresses badly is seldom prose.
     """
-    if documents is not None:
-        tokenized = [tokenize_document(document, tokenizer, language) for document in documents]
+    path = job.directory / text.file
+    if not is_made:
+        tokenized = [tokenize_document(document, tokenizer, job.language) for document in text.documents]
         kept = tokenized
-        if max_tokens_per_character is not None:
+        if job.max_tokens_per_character is not None:
             kept = [
                 sentences
-                for document, sentences in zip(documents, tokenized, strict=True)
-                if sum(map(len, sentences)) <= max_tokens_per_character * len(as_text(document))
+                for document, sentences in zip(text.documents, tokenized, strict=True)
+                if sum(map(len, sentences)) <= job.max_tokens_per_character * len(as_text(document))
             ]
         shard = make_shard(kept, tokenizer.id_dtype)
         write_shard(path, dataclasses.replace(shard, filtered=len(tokenized) - len(kept)))
-    return summarize_shard(path, tokenizer.unk_id)
+    return summarize_shard(path, text.split, text.size, tokenizer.unk_id)

@@ -12,6 +12,7 @@ import pyarrow.parquet
 
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.names import EncodingErrors
+from data_pipeline.preparing.text_lines import decode
 
 _ROWS_AT_ONCE = 1024
 _BYTES_AT_ONCE = 1 << 20  # of a column
@@ -57,24 +58,14 @@ def read_parquet(
             bytes_per_row = os.fstat(raw.fileno()).st_size / max(file.metadata.num_rows, 1)
             rows = 0
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[field]):
-                yield from _decode(batch.column(0), path, rows + 1, errors)
-                rows += len(batch)
+                # Read as bytes and decoded here, because the strings of a Parquet file need not be UTF-8.
+                for text in batch.column(0).cast(pa.large_binary()).to_pylist():
+                    rows += 1
+                    if text:
+                        yield decode(text, errors, f"{path}, row {rows}")
                 on_bytes(round(bytes_per_row * len(batch)))
     except (OSError, pa.ArrowException) as error:
         raise bad_input(error, path, f"{path} is no whole Parquet file: {error}") from None
-
-
-def _decode(texts: pa.Array, path: Path, first: int, errors: EncodingErrors) -> Iterator[str]:
-    """Decodes the texts that are not null or empty. `first` is the row number of the first, for messages."""
-    # Read as bytes and decoded here, because the strings of a Parquet file need not be UTF-8.
-    for number, text in enumerate(texts.cast(pa.large_binary()).to_pylist(), start=first):
-        try:
-            if text:
-                yield text.decode("utf-8", errors)
-        except UnicodeDecodeError:
-            raise UserError(
-                f"{path}, row {number} is not UTF-8; go on with --encoding-errors replace"
-            ) from None
 
 
 def _column(rows: Iterable[Sequence[str]], path: Path, field: str) -> Iterator[str]:

@@ -45,6 +45,14 @@ def read_lines(path: Path, raw: IO[bytes], errors: EncodingErrors, longest: int 
         ) from error
 
 
+def decode(text: bytes, errors: EncodingErrors, place: str) -> str:
+    """Decodes UTF-8. Raises UserError, whose message names `place`, if `errors` is strict and it is not."""
+    try:
+        return text.decode("utf-8", errors)
+    except UnicodeDecodeError:
+        raise UserError(f"{place} is not UTF-8; go on with --encoding-errors replace") from None
+
+
 def _decompressed(path: Path, raw: IO[bytes], longest: int) -> Iterable[bytes]:
     # Imported here because a Python that was built without these libraries lacks the modules.
     match path.suffix:

@@ -9,16 +9,17 @@ import dataclasses
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from data_pipeline.config import DataConfig, Phase
+from data_pipeline.config import DataConfig, Phase, Stretch
 from data_pipeline.corpus.store import Mixture, Store, open_store
 from data_pipeline.errors import UserError
-from data_pipeline.pretraining.corpus_source import NumpyBatch, make_corpus_source
+from data_pipeline.pretraining.corpus_source import make_corpus_source
 from data_pipeline.pretraining.mixture import MixedSource
-from data_pipeline.pretraining.order import evenly_spaced, random_bits, shuffled_columns
+from data_pipeline.pretraining.order import Source, random_bits
+from data_pipeline.pretraining.row_filling import NumpyBatch
 from data_pipeline.pretraining.tfrecords import Records, check_settings, check_shapes, parse_records
 from data_pipeline.tensorflow_cpu import tf
 
@@ -40,34 +41,6 @@ def _without_autograph(build: _Function) -> _Function:
     of every start.
     """
     return tf.autograph.experimental.do_not_convert(build)
-
-
-class Source(Protocol):
-    """Instances by number, for rows of one length."""
-
-    @property
-    def num_draws(self) -> int:
-        """Number of 32-bit random draws needed for one row."""
-
-    @property
-    def instances_per_row(self) -> int:
-        """Number of instance numbers needed for one row."""
-
-    def __len__(self) -> int: ...
-
-    def order(self, seed: int, stream: int, positions: tf.Tensor) -> tf.Tensor:
-        """The numbers of the instances at int64 `positions` [n] of a stream: int64 [n, instances_per_row]."""
-
-    def spread(self, examples: int) -> np.ndarray:
-        """The numbers of at most so many instances, evenly spaced: int64 [m]."""
-
-    def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
-        """(numbers int64 [b, instances_per_row], bits uint32 [b, num_draws], progress float64 []) -> keys of
-        `batch_spec`; the last is the fraction of the run that was done before the batch.
-
-        The dataset does not keep the source alive: TensorFlow never releases a Python function that it was
-        given, so a function that held a corpus would keep it mapped until the process ends.
-        """
 
 
 @_without_autograph
@@ -111,8 +84,7 @@ def training_batches(
             source = sources[stretch.phase]
             steps = tf.data.Dataset.range(max(first_step, stretch.start), stretch.stop)
             held = rows(stretch.batch_size) if rows else ((0, stretch.batch_size),)
-            placed = _place(steps.map(stretch.rows_before), source, held, seed, stretch.number)
-            examples = _with_progress(placed, steps, num_train_steps)
+            examples = _place(steps, stretch, source, held, seed, num_train_steps)
             datasets.append(_iterate(_run_ahead(source.make_batches(examples), num_threads), source))
     return itertools.chain.from_iterable(datasets)
 
@@ -140,9 +112,8 @@ def evaluation_batches(
     firsts = tf.data.Dataset.range(0, len(numbers), batch_size)
     rows = rows or ((0, batch_size),)
     size = sum(stop - start for start, stop in rows)
-    placed = _number(firsts, source, rows, numbers)
-    at_the_end = placed.map(lambda numbers, bits: (numbers, bits, tf.constant(1, tf.float64)))
-    batches = source.make_batches(at_the_end).map(lambda batch: _fill_up(batch, size))
+    batches = source.make_batches(_number(firsts, source, rows, numbers))
+    batches = batches.map(lambda batch: _fill_up(batch, size))
     return _iterate(_run_ahead(batches, 0), source)
 
 
@@ -159,7 +130,7 @@ def make_source(store: Store, data: DataConfig, phase: Phase) -> Source:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class RecordSource:
+class RecordSource(Source):
     """Examples of TFRecords, used as they are stored: the same pairs and masks at every visit."""
 
     records: Records
@@ -170,12 +141,6 @@ class RecordSource:
 
     def __len__(self) -> int:
         return len(self.records)
-
-    def order(self, seed: int, stream: int, positions: tf.Tensor) -> tf.Tensor:
-        return shuffled_columns(seed, stream, positions, len(self), self.instances_per_row)
-
-    def spread(self, examples: int) -> np.ndarray:
-        return evenly_spaced(len(self), examples)
 
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
         records, phase = weakref.proxy(self.records), self.phase
@@ -190,33 +155,36 @@ class RecordSource:
 
 
 def _place(
-    firsts: tf.data.Dataset, source: Source, rows: RowRanges, seed: int, stream: int
+    steps: tf.data.Dataset,
+    stretch: Stretch,
+    source: Source,
+    rows: RowRanges,
+    seed: int,
+    num_train_steps: int,
 ) -> tf.data.Dataset:
-    """First positions of batches -> numbers of their instances, in shuffled order, and random bits."""
+    """Steps -> what `make_batches` takes: instances in shuffled order, random bits, and progress."""
 
-    def place(first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        positions, bits = _positions_and_bits(
-            [(first + start, first + stop) for start, stop in rows], source, seed, stream
-        )
-        return source.order(seed, stream, positions), bits
+    def place(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        first = stretch.rows_before(step)
+        ranges = [(first + start, first + stop) for start, stop in rows]
+        positions, bits = _positions_and_bits(ranges, source, seed, stretch.number)
+        progress = tf.cast(step, tf.float64) / num_train_steps
+        return source.order(seed, stretch.number, positions), bits, progress
 
-    return firsts.map(place, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-
-
-def _with_progress(placed: tf.data.Dataset, steps: tf.data.Dataset, num_train_steps: int) -> tf.data.Dataset:
-    """Adds to each element the fraction of the run that is done before it, float64 []."""
-    done = steps.map(lambda step: tf.cast(step, tf.float64) / num_train_steps)
-    return tf.data.Dataset.zip((placed, done)).map(lambda examples, progress: (*examples, progress))
+    return steps.map(place, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
 def _number(firsts: tf.data.Dataset, source: Source, rows: RowRanges, numbers: np.ndarray) -> tf.data.Dataset:
-    """First positions of batches -> the `numbers` [m] at the batches' positions below m, and bits of each."""
+    """First positions of batches -> what `make_batches` takes, as at the end of a run.
 
-    def number(first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    The instances are the `numbers` [m] at the batches' positions below m.
+    """
+
+    def number(first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         ends = [tf.minimum(first + tf.constant(pair, tf.int64), len(numbers)) for pair in rows]
         ranges = [(pair[0], pair[1]) for pair in ends]
         positions, bits = _positions_and_bits(ranges, source, EVALUATION_SEED, EVALUATION_STREAM)
-        return tf.gather(numbers, positions)[:, tf.newaxis], bits
+        return tf.gather(numbers, positions)[:, tf.newaxis], bits, tf.constant(1, tf.float64)
 
     return firsts.map(number)
 

@@ -2,24 +2,22 @@
 
 import dataclasses
 import weakref
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.corpus.documents import Corpus
 from data_pipeline.errors import UserError
-from data_pipeline.pretraining.batch_contract import batch_spec
+from data_pipeline.pretraining.batch_contract import ArraySpec, batch_spec
 from data_pipeline.pretraining.full_sentences import cut_full_sentences, write_full_sentences
 from data_pipeline.pretraining.instances import Instances, cut_instances
 from data_pipeline.pretraining.masking import mask_sequences, num_mask_draws, prediction_counts, share_draws
-from data_pipeline.pretraining.order import draws_per_example, evenly_spaced, shuffled_columns
+from data_pipeline.pretraining.order import Source, draws_per_example
 from data_pipeline.pretraining.pairs import PAIR_DRAWS, Sequences, Spans, write_sequences
-from data_pipeline.pretraining.row_filling import Places, fill_rows, join_rows
+from data_pipeline.pretraining.row_filling import NumpyBatch, Places, fill_rows, join_rows
 from data_pipeline.tensorflow_cpu import tf
-
-NumpyBatch = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -46,7 +44,7 @@ class Part(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class CorpusSource:
+class CorpusSource(Source):
     """Instances of a prepared corpus; pairs and masks are drawn anew at each visit."""
 
     corpus: Corpus
@@ -63,22 +61,15 @@ class CorpusSource:
 
     @property
     def num_draws(self) -> int:
-        phase = self.phase
-        mask_draws = num_mask_draws(
-            phase.max_seq_length, phase.max_predictions_per_seq, self.data.masking.unit
-        )
+        length, slots = self.phase.max_seq_length, self.phase.max_predictions_per_seq
+        mask_draws = num_mask_draws(length, slots, self.data.masking.unit)
         return draws_per_example(self.instances_per_row * PAIR_DRAWS + mask_draws)
 
-    def order(self, seed: int, stream: int, positions: tf.Tensor) -> tf.Tensor:
-        return shuffled_columns(seed, stream, positions, len(self), self.instances_per_row)
-
-    def spread(self, examples: int) -> np.ndarray:
-        return evenly_spaced(len(self), examples)
-
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
-        return map_batches(examples, self, self.phase)
+        return map_batches(examples, self.batch, batch_spec(self.phase, self.instances_per_row))
 
     def batch(self, numbers: np.ndarray, bits: np.ndarray, progress: float) -> NumpyBatch:
+        """The keys of `batch_spec`; the arguments are those of `draw`."""
         return self.draw(numbers, bits, progress).batch
 
     def parts(self, numbers: np.ndarray, bits: np.ndarray, progress: float) -> Iterator[Part]:
@@ -105,9 +96,8 @@ class CorpusSource:
         slots_before = places.before(prediction_counts(sequences.ends, text_tokens, masking.rate))
         bits = share_draws(bits, places.starts, slots_before, self.phase, masking.unit)
         room = np.maximum(self.phase.max_predictions_per_seq - slots_before, 0)
-        return Drawn(
-            spans, places, sequences, join_rows(self._mask(sequences, bits, masking, room), places, limit)
-        )
+        masked = self._mask(sequences, bits, masking, room)
+        return Drawn(spans, places, sequences, join_rows(masked, places, limit))
 
     def _mask(
         self, sequences: Sequences, bits: np.ndarray, masking: MaskingConfig, room: np.ndarray | None
@@ -133,7 +123,7 @@ class CorpusSource:
         }
 
 
-def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> "CorpusSource":
+def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> CorpusSource:
     """Returns the instances of a corpus. Raises UserError if it can't give examples for the phase."""
     if data.pairing == "next_sentence" and corpus.num_documents < 2:
         remedy = (
@@ -153,26 +143,20 @@ def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> "Corpu
     return CorpusSource(corpus, instances, data, phase)
 
 
-class NumpySource(Protocol):
-    """Makes batches by numpy, for `map_batches`."""
-
-    @property
-    def instances_per_row(self) -> int: ...
-
-    def batch(self, numbers: np.ndarray, bits: np.ndarray, progress: float) -> NumpyBatch:
-        """The keys of `batch_spec`; the arguments are those of `CorpusSource.draw`."""
-        ...
-
-
-def map_batches(examples: tf.data.Dataset, source: NumpySource, phase: Phase) -> tf.data.Dataset:
-    """`batches.Source.make_batches` of a source that makes them by numpy."""
-    arrays = batch_spec(phase, source.instances_per_row)
+def map_batches(
+    examples: tf.data.Dataset,
+    batch: Callable[[np.ndarray, np.ndarray, float], NumpyBatch],
+    arrays: dict[str, ArraySpec],
+) -> tf.data.Dataset:
+    """`Source.make_batches` of a source whose method `batch` makes these arrays."""
     types = [tf.as_dtype(array.dtype) for array in arrays.values()]
-    source = weakref.proxy(source)
+    method = weakref.WeakMethod(batch)
 
     def make(numbers: np.ndarray, bits: np.ndarray, progress: np.ndarray) -> list[np.ndarray]:
-        batch = source.batch(numbers, bits, float(progress))
-        return [batch[key] for key in arrays]
+        batch = method()
+        assert batch is not None, "whoever iterates over the batches keeps their source"
+        made = batch(numbers, bits, float(progress))
+        return [made[key] for key in arrays]
 
     def make_batch(numbers: tf.Tensor, bits: tf.Tensor, progress: tf.Tensor) -> dict[str, tf.Tensor]:
         values = tf.numpy_function(make, [numbers, bits, progress], types, stateful=False)

@@ -111,7 +111,7 @@ def read_heldout_text(corpus: Corpus, length: int, max_documents: int = MAX_DOCU
       length: T, most tokens of a sequence, at least 3. Sequences end where a word does, if one fits.
       max_documents: all are taken if there are fewer.
     """
-    spellings = _spellings(corpus.tokenizer)
+    spellings = [_spelling(corpus.tokenizer, token) for token in corpus.tokenizer.tokens]
     count = min(max_documents, corpus.num_documents)
     starts, lengths, documents, chosen = [], [], [], []
     for document, number in enumerate((np.arange(count) * corpus.num_documents // count).tolist()):
@@ -139,12 +139,8 @@ def read_heldout_text(corpus: Corpus, length: int, max_documents: int = MAX_DOCU
     )
 
 
-def _spellings(tokenizer: Tokenizer) -> list[str]:
-    """The text of each id, after a blank where a word begins."""
-    return [_spelling(tokenizer, token) for token in tokenizer.tokens]
-
-
 def _spelling(tokenizer: Tokenizer, token: str) -> str:
+    """The text of a piece, after a blank if a word begins with it."""
     if token in SPECIAL_TOKENS:
         # WordPiece's unknown piece is a whole word, others are a part of one.
         return f" {_UNKNOWN}" if tokenizer.kind == "wordpiece" else _UNKNOWN

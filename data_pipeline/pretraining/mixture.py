@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from data_pipeline.config import Phase
-from data_pipeline.pretraining.batch_contract import batch_spec
-from data_pipeline.pretraining.corpus_source import CorpusSource, NumpyBatch, Part, map_batches
-from data_pipeline.pretraining.order import evenly_spaced, shuffled_columns, shuffled_instances
+from data_pipeline.pretraining.batch_contract import ArraySpec, batch_spec
+from data_pipeline.pretraining.corpus_source import CorpusSource, Part, map_batches
+from data_pipeline.pretraining.order import Source, evenly_spaced, shuffled_columns, shuffled_instances
+from data_pipeline.pretraining.row_filling import NumpyBatch
 from data_pipeline.tensorflow_cpu import tf
 
 BLOCK = 1000
@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class MixedSource:
+class MixedSource(Source):
     """Instances of several corpora, in a fixed proportion; those of a row are of one corpus.
 
     They are numbered one corpus after the other.
@@ -51,8 +51,8 @@ class MixedSource:
         return self.sources[0].instances_per_row
 
     @property
-    def _phase(self) -> Phase:
-        return self.sources[0].phase
+    def _arrays(self) -> dict[str, ArraySpec]:
+        return batch_spec(self.sources[0].phase, self.instances_per_row)
 
     @property
     def _ends(self) -> Ints:
@@ -84,11 +84,11 @@ class MixedSource:
         )
 
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
-        return map_batches(examples, self, self._phase)
+        return map_batches(examples, self.batch, self._arrays)
 
     def batch(self, numbers: np.ndarray, bits: np.ndarray, progress: float) -> NumpyBatch:
-        arrays = batch_spec(self._phase, self.instances_per_row)
-        batch = {key: np.empty((len(numbers), *array.shape), array.dtype) for key, array in arrays.items()}
+        arrays = self._arrays.items()
+        batch = {key: np.empty((len(numbers), *array.shape), array.dtype) for key, array in arrays}
         for part in self.parts(numbers, bits, progress):
             for key, values in part.drawn.batch.items():
                 batch[key][part.rows] = values

@@ -4,6 +4,8 @@ Both are pure functions of (seed, stream, position), where a position counts exa
 of the stream. So any process can make any batch, in any order, at the same cost.
 """
 
+from typing import Any, Protocol
+
 import numpy as np
 
 from data_pipeline.tensorflow_cpu import tf
@@ -34,13 +36,7 @@ def random_bits(
       num_draws: a multiple of 4, the same for all positions of a stream.
     """
     count = tf.cast(first_position, tf.uint64) * tf.constant(num_draws // _DRAWS_PER_COUNT, tf.uint64)
-    return tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=[rows, num_draws],
-        key=_philox_key(seed, stream),
-        counter=tf.stack([count, tf.constant(_COUNTER_OF_BITS, tf.uint64)]),
-        alg=_PHILOX,
-        dtype=tf.uint32,
-    )
+    return _philox(seed, stream, count, _COUNTER_OF_BITS, [rows, num_draws])
 
 
 def shuffled_instances(seed: int, stream: int, positions: tf.Tensor, num_instances: int) -> tf.Tensor:
@@ -70,20 +66,22 @@ def _cipher_keys(seed: int, stream: int, epochs: tf.Tensor) -> tf.Tensor:
     the span of the epochs, so they must lie close together.
     """
     first, last = tf.reduce_min(epochs), tf.reduce_max(epochs)
-    bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=tf.stack([last - first + 1, _DRAWS_PER_COUNT]),
-        key=_philox_key(seed, stream),
-        counter=tf.stack([tf.cast(first, tf.uint64), tf.constant(_COUNTER_OF_KEYS, tf.uint64)]),
-        alg=_PHILOX,
-        dtype=tf.uint32,
-    )
+    shape = tf.stack([last - first + 1, _DRAWS_PER_COUNT])
+    bits = _philox(seed, stream, tf.cast(first, tf.uint64), _COUNTER_OF_KEYS, shape)
     return tf.gather(bits[:, :3], epochs - first)
 
 
-def _philox_key(seed: int, stream: int) -> tf.Tensor:
+def _philox(seed: int, stream: int, count: tf.Tensor, upper: int, shape: Any) -> tf.Tensor:
+    """uint32 of a shape, from the count and upper half of the generator's counter on."""
     assert 0 <= seed < 2**32, seed
     assert 0 <= stream < 2**32, stream
-    return tf.constant([(seed << 32) | stream], tf.uint64)
+    return tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=shape,
+        key=tf.constant([(seed << 32) | stream], tf.uint64),
+        counter=tf.stack([count, tf.constant(upper, tf.uint64)]),
+        alg=_PHILOX,
+        dtype=tf.uint32,
+    )
 
 
 def shuffled_columns(
@@ -102,3 +100,33 @@ def evenly_spaced(num_instances: int, examples: int) -> np.ndarray:
     """int64 [n]: at most `examples` instances, evenly spaced."""
     wanted = min(examples, num_instances)
     return np.arange(wanted) * num_instances // max(wanted, 1)
+
+
+class Source(Protocol):
+    """Instances by number, for rows of one length."""
+
+    @property
+    def num_draws(self) -> int:
+        """Number of 32-bit random draws needed for one row."""
+
+    @property
+    def instances_per_row(self) -> int:
+        """Number of instance numbers needed for one row."""
+
+    def __len__(self) -> int: ...
+
+    def order(self, seed: int, stream: int, positions: tf.Tensor) -> tf.Tensor:
+        """The numbers of the instances at int64 `positions` [n] of a stream: int64 [n, instances_per_row]."""
+        return shuffled_columns(seed, stream, positions, len(self), self.instances_per_row)
+
+    def spread(self, examples: int) -> np.ndarray:
+        """The numbers of at most so many instances, evenly spaced: int64 [m]."""
+        return evenly_spaced(len(self), examples)
+
+    def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
+        """(numbers int64 [b, instances_per_row], bits uint32 [b, num_draws], progress float64 []) -> keys of
+        `batch_spec`; the last is the fraction of the run that was done before the batch.
+
+        The dataset does not keep the source alive: TensorFlow never releases a Python function that it was
+        given, so a function that held a corpus would keep it mapped until the process ends.
+        """

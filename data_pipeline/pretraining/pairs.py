@@ -83,24 +83,34 @@ def choose_spans(
     two like for a B that follows, and a coin swaps the two. A text of one sentence is cut between any two of
     its tokens; there, it gets a random B.
     """
-    limit = max_seq_length - data.num_special_tokens
+    starts, limit = corpus.sentence_starts, max_seq_length - data.num_special_tokens
     first, last, target, is_short = _choose_text(corpus, instances, numbers, bits, data.short_seq_prob, limit)
+    label = is_forced = np.zeros_like(is_short)
     if not data.has_pairs:
-        return _one_span(corpus.sentence_starts, first, last, bits, limit, is_short)
-    if data.pairing == "sentence_order":
-        return _in_either_order(
-            corpus.sentence_starts, first, last, bits, limit, data.random_next_prob, is_short
-        )
-    middle = first + 1 + _below(bits[:, _SPLIT], last - first - 1)
-    is_forced = last - first == 1
-    is_random = is_forced | _happens(bits[:, _IS_RANDOM], data.random_next_prob)
-    a_length = _tokens(corpus.sentence_starts, first, middle)
-    other_first, other_last = _choose_other(corpus, first, target - a_length, bits)
-    b_first = np.where(is_random, other_first, middle)
-    b_last = np.where(is_random, other_last, last)
-    a = (corpus.sentence_starts[first], a_length)
-    b = (corpus.sentence_starts[b_first], _tokens(corpus.sentence_starts, b_first, b_last))
-    return _cut_pair(a, b, bits, limit, is_random, is_short, is_forced)
+        a_start, a_stop = starts[first], starts[last]
+        b_start = b_stop = np.zeros_like(a_start)
+    elif data.pairing == "sentence_order":
+        a, b, label = _in_either_order(starts, first, last, bits, data.random_next_prob)
+        (a_start, a_stop), (b_start, b_stop) = a, b
+    else:
+        middle = first + 1 + _below(bits[:, _SPLIT], last - first - 1)
+        is_forced = last - first == 1
+        label = is_forced | _happens(bits[:, _IS_RANDOM], data.random_next_prob)
+        a_start, a_stop = starts[first], starts[middle]
+        other_first, other_last = _choose_other(corpus, first, target - (a_stop - a_start), bits)
+        b_start = starts[np.where(label, other_first, middle)]
+        b_stop = starts[np.where(label, other_last, last)]
+    a_length, b_length = a_stop - a_start, b_stop - b_start
+    a_kept, b_kept = truncated_lengths(a_length, b_length, limit)
+    return Spans(
+        a_start=a_start + count_heads(a_length - a_kept, bits[:, _CUT_A : _CUT_A + 4]),
+        a_length=a_kept,
+        b_start=b_start + count_heads(b_length - b_kept, bits[:, _CUT_B : _CUT_B + 4]),
+        b_length=b_kept,
+        label=label.astype(np.int32),
+        is_short=is_short,
+        is_forced=is_forced,
+    )
 
 
 def _choose_text(
@@ -112,15 +122,10 @@ def _choose_text(
     is_short = _happens(bits[:, _IS_SHORT], short_prob)
     target = np.where(is_short, 2 + _below(bits[:, _TARGET], np.int64(limit) - 1), limit)
     # An instance cut for this limit is shorter than it without its last sentence.
-    is_part = is_short | (_tokens(corpus.sentence_starts, first, last - 1) >= limit)
+    is_part = is_short | (corpus.sentence_starts[last - 1] - corpus.sentence_starts[first] >= limit)
     part_first = first + _below(bits[:, _FIRST_SENTENCE], last - first)
     part_last = _reach(corpus, part_first, target, _documents(corpus, first))
-    return (
-        np.where(is_part, part_first, first),
-        np.where(is_part, part_last, last),
-        target,
-        is_short,
-    )
+    return np.where(is_part, part_first, first), np.where(is_part, part_last, last), target, is_short
 
 
 def _choose_other(corpus: Corpus, first: Ints, tokens: Ints, bits: Bits) -> tuple[Ints, Ints]:
@@ -136,73 +141,22 @@ def _choose_other(corpus: Corpus, first: Ints, tokens: Ints, bits: Bits) -> tupl
     return other_first, _reach(corpus, other_first, np.maximum(tokens, 1), other)
 
 
-def _one_span(
-    sentence_starts: Ints,
-    first: Ints,
-    last: Ints,
-    bits: Bits,
-    limit: Ints | int,
-    is_short: NDArray[np.bool_],
-) -> Spans:
-    length = _tokens(sentence_starts, first, last)
-    kept = np.minimum(length, limit)
-    start = sentence_starts[first] + count_heads(length - kept, bits[:, _CUT_A : _CUT_A + 4])
-    nothing = np.zeros_like(start)
-    return Spans(
-        a_start=start,
-        a_length=kept,
-        b_start=nothing,
-        b_length=nothing,
-        label=nothing.astype(np.int32),
-        is_short=is_short,
-        is_forced=nothing.astype(bool),
-    )
-
-
 def _in_either_order(
-    sentence_starts: Ints,
-    first: Ints,
-    last: Ints,
-    bits: Bits,
-    limit: Ints | int,
-    swap_prob: float,
-    is_short: NDArray[np.bool_],
-) -> Spans:
-    """Two halves of the sentences [first, last), of which the second is A with probability `swap_prob`."""
+    sentence_starts: Ints, first: Ints, last: Ints, bits: Bits, swap_prob: float
+) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    """Two halves of the sentences [first, last), of which the second is A with probability `swap_prob`.
+
+    Returns A and B, [2, b] each: the first token and the one after the last; and whether they are swapped.
+    """
     start, stop = sentence_starts[first], sentence_starts[last]
     at_sentence = sentence_starts[first + 1 + _below(bits[:, _SPLIT], last - first - 1)]
     at_token = np.minimum(start + 1 + _below(bits[:, _SPLIT], stop - start - 1), stop)
     middle = np.where(last - first == 1, at_token, at_sentence)
     # A text of one token has nothing to swap.
     is_swapped = _happens(bits[:, _IS_RANDOM], swap_prob) & (middle < stop)
-    starts, lengths = (start, middle), (middle - start, stop - middle)
-    a_start, b_start = np.where(is_swapped, starts[::-1], starts)
-    a_length, b_length = np.where(is_swapped, lengths[::-1], lengths)
-    a, b = (a_start, a_length), (b_start, b_length)
-    return _cut_pair(a, b, bits, limit, is_swapped, is_short, np.zeros_like(is_short))
-
-
-def _cut_pair(
-    a: tuple[Ints, Ints],
-    b: tuple[Ints, Ints],
-    bits: Bits,
-    limit: Ints | int,
-    label: NDArray[np.bool_],
-    is_short: NDArray[np.bool_],
-    is_forced: NDArray[np.bool_],
-) -> Spans:
-    """The spans of A and B, given as starts and lengths, cut to `limit` tokens together."""
-    (a_start, a_length), (b_start, b_length) = a, b
-    a_kept, b_kept = truncated_lengths(a_length, b_length, limit)
-    return Spans(
-        a_start=a_start + count_heads(a_length - a_kept, bits[:, _CUT_A : _CUT_A + 4]),
-        a_length=a_kept,
-        b_start=b_start + count_heads(b_length - b_kept, bits[:, _CUT_B : _CUT_B + 4]),
-        b_length=b_kept,
-        label=label.astype(np.int32),
-        is_short=is_short,
-        is_forced=is_forced,
-    )
+    halves = np.array([[start, middle], [middle, stop]])
+    a, b = np.where(is_swapped, halves[::-1], halves)
+    return a, b, is_swapped
 
 
 def count_heads(flips: Ints, bits: Bits) -> Ints:
@@ -241,7 +195,7 @@ def copy_tokens(
     firsts = starts - corpus.shard_starts[shards]
     spans = zip(shards.tolist(), columns.tolist(), firsts.tolist(), lengths.tolist(), strict=True)
     for row, (shard, column, first, length) in zip(ids, spans, strict=True):
-        row[column : column + length] = corpus.shard_tokens[shard][first : first + length]
+        row[column : column + length] = corpus.map_shard(shard).tokens[first : first + length]
 
 
 def _documents(corpus: Corpus, sentences: Ints) -> Ints:
@@ -252,10 +206,6 @@ def _reach(corpus: Corpus, first: Ints, tokens: Ints, documents: Ints) -> Ints:
     """The first sentence boundary at least `tokens` after the start of `first`, or the document's end."""
     reached = np.searchsorted(corpus.sentence_starts, corpus.sentence_starts[first] + tokens)
     return np.minimum(reached, corpus.document_starts[documents + 1])
-
-
-def _tokens(sentence_starts: Ints, first: Ints, last: Ints) -> Ints:
-    return sentence_starts[last] - sentence_starts[first]
 
 
 def _below(bits: Bits, bound: Ints | np.int64) -> Ints:

@@ -72,12 +72,9 @@ def join_rows(batch: NumpyBatch, places: Places, max_instances: int) -> NumpyBat
     is_token, is_used = batch["input_mask"] > 0, batch["masked_lm_weights"] > 0
     first_slots = places.before(is_used.sum(axis=1))
     positions = batch["masked_lm_positions"] + places.starts[:, np.newaxis].astype(np.int32)
+    slots = {**batch, "masked_lm_positions": positions}
     moved = {key: _move(batch[key], is_token, places.rows, places.starts) for key in COLUMN_KEYS}
-    moved |= {
-        key: _move(values, is_used, places.rows, first_slots)
-        for key, values in {**batch, "masked_lm_positions": positions}.items()
-        if key in SLOT_KEYS
-    }
+    moved |= {key: _move(slots[key], is_used, places.rows, first_slots) for key in SLOT_KEYS}
     labels, starts = np.zeros((2, int(places.rows.max()) + 1, max_instances), np.int32)
     labels[places.rows, places.numbers] = batch["next_sentence_labels"]
     starts[places.rows, places.numbers] = places.starts

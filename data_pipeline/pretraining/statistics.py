@@ -106,10 +106,11 @@ def compare(drawn: list[Drawn], source: CorpusSource, progress: float = 0.0) -> 
     # The instances of a row share its slots.
     wanted_in_row = _sum_rows(drawn, wanted)
     slots = np.minimum(wanted_in_row, phase.max_predictions_per_seq)
-    possible = np.minimum(slots, _sum_rows(drawn, np.minimum(wanted, _text_tokens(drawn))))
-    checks = [_check_amount(drawn, possible, masking)] if slots.any() else []
-    checks += _check_replacements(drawn, source) if slots.any() else []
-    checks += _check_pairs(drawn, source)
+    text_tokens = np.concatenate([d.spans.a_length + d.spans.b_length for d in drawn])
+    possible = np.minimum(slots, _sum_rows(drawn, np.minimum(wanted, text_tokens)))
+    checks = _check_pairs(drawn, source)
+    if slots.any():
+        checks = [_check_amount(drawn, possible, masking), *_check_replacements(drawn, source), *checks]
     return Statistics(
         examples=len(ends),
         rows=len(slots),
@@ -184,7 +185,3 @@ def _sum_rows(drawn: list[Drawn], values: np.ndarray) -> np.ndarray:
     firsts = np.cumsum([0] + [len(d.batch["input_ids"]) for d in drawn])
     rows = np.concatenate([d.places.rows + first for d, first in zip(drawn, firsts, strict=False)])
     return np.bincount(rows, values)
-
-
-def _text_tokens(drawn: list[Drawn]) -> np.ndarray:
-    return np.concatenate([d.spans.a_length + d.spans.b_length for d in drawn])

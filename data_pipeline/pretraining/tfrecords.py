@@ -74,12 +74,14 @@ def find_records(corpus: str, split: str) -> list[Path]:
 
 
 def index_records(paths: Sequence[Path]) -> Records:
-    """Finds the position of each record. Raises UserError naming a file that is truncated or empty."""
+    """Finds the position of each record in one or more files.
+
+    Raises UserError naming a file that is truncated or empty.
+    """
     files = tuple(_map(path) for path in paths)
     spans = [_spans(path, file) for path, file in zip(paths, files, strict=True)]
-    joined = np.concatenate(spans) if spans else np.empty((0, 2), np.int64)
     file_numbers = np.repeat(np.arange(len(spans), dtype=np.int32), [len(s) for s in spans])
-    return Records(tuple(paths), files, file_numbers, joined[:, 0], joined[:, 1])
+    return Records(tuple(paths), files, file_numbers, *np.concatenate(spans).T)
 
 
 def verify_records(paths: Sequence[Path]) -> None:

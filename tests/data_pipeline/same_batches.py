@@ -1,4 +1,6 @@
-"""Whether two lists of batches are the same to the bit."""
+"""Whether two lists of batches are the same to the bit, and some rows of a batch."""
+
+import numpy as np
 
 
 def assert_same(left, right):
@@ -8,3 +10,8 @@ def assert_same(left, right):
         for key in a:
             assert a[key].dtype == b[key].dtype
             assert a[key].tobytes() == b[key].tobytes(), key
+
+
+def rows_of(batch, ranges):
+    kept = np.concatenate([np.arange(start, stop) for start, stop in ranges])
+    return {key: values[kept] for key, values in batch.items()}

@@ -75,7 +75,7 @@ def test_an_export_is_whole_and_tokenises_as_the_run_did(tmp_path: Path, kind: s
 def test_decomposed_text_gets_the_tokens_of_sentencepiece(casing: Casing) -> None:
     composed = "café naïve Ångström Việt ǖ が ぱ 한국어 ½ ﬁ ℃"
     tokenizer = train_sentencepiece([f"{composed} {WORDS}"] * 20, 150, casing)
-    vocabulary = Vocabulary("sentencepiece", casing, tokenizer._content())
+    vocabulary = Vocabulary("sentencepiece", casing, tokenizer.content)
     exported = make_tokenizer(vocabulary)
     decomposed = unicodedata.normalize("NFD", composed)
     assert decomposed != composed

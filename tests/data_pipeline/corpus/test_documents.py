@@ -74,7 +74,9 @@ def test_positions_are_global_and_nothing_is_copied(prepared):
     assert corpus.sentence_starts.dtype == corpus.document_starts.dtype == np.int64
     assert (np.diff(corpus.sentence_starts) > 0).all()
     assert (np.diff(corpus.document_starts) > 0).all()
-    joined = np.concatenate(corpus.shard_tokens)
+    joined = np.concatenate(
+        [corpus.map_shard(number).tokens for number in range(len(corpus.shard_starts) - 1)]
+    )
     for start, stop in zip(corpus.sentence_starts[:-1], corpus.sentence_starts[1:], strict=True):
         part = corpus.read(start, stop)
         assert (part == joined[start:stop]).all()
@@ -88,7 +90,7 @@ def test_more_shards_than_maps_are_read_by_turns(prepared, monkeypatch):
     whole = open_corpus(prepared[1], "train")
     monkeypatch.setattr("data_pipeline.corpus.documents.MOST_MAPS", 3)
     corpus = open_corpus(prepared[1], "train")
-    assert len(corpus.shard_tokens) > 3
+    assert len(corpus.shard_starts) - 1 > 3
     assert (corpus.sentence_starts == whole.sentence_starts).all()
     with ThreadPoolExecutor(4) as pool:
         sentences = np.random.default_rng(0).permutation(corpus.num_sentences)
@@ -96,7 +98,7 @@ def test_more_shards_than_maps_are_read_by_turns(prepared, monkeypatch):
         for part, expected in zip(pool.map(corpus.read, *spans), map(whole.read, *spans), strict=True):
             assert (part == expected).all()
         del part  # it would keep its shard mapped
-    assert count_maps(prepared[1]) - len(whole.shard_tokens) in (1, 2, 3)
+    assert count_maps(prepared[1]) - (len(whole.shard_starts) - 1) in (1, 2, 3)
 
 
 def test_the_corpora_of_a_mixture_share_the_maps(corpus_copy, tmp_path, monkeypatch):
@@ -104,7 +106,7 @@ def test_the_corpora_of_a_mixture_share_the_maps(corpus_copy, tmp_path, monkeypa
     monkeypatch.setattr("data_pipeline.corpus.documents.MOST_MAPS", 6)
     store = open_store(f"{corpus_copy},{other}", "train", (0.5, 0.5))
     assert isinstance(store, Mixture)
-    assert all(len(corpus.shard_tokens) > 3 for corpus in store.corpora)
+    assert all(len(corpus.shard_starts) - 1 > 3 for corpus in store.corpora)
     assert count_maps(corpus_copy) + count_maps(other) <= 6
 
 

@@ -43,6 +43,25 @@ def write_vocabulary(path: Path, pieces: list[str]) -> Path:
     return path
 
 
+def train_model(directory: Path, **changes: object) -> Path:
+    """A SentencePiece model with the options of docs/preparing.md, but for `changes`."""
+    options = {
+        "control_symbols": ["[CLS]", "[SEP]", "[MASK]"],
+        "pad_piece": "[PAD]",
+        "unk_piece": "[UNK]",
+        "pad_id": 0,
+        "unk_id": 1,
+        "bos_id": -1,
+        "eos_id": -1,
+        "vocab_size": 64,
+        **changes,
+    }
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS), model_prefix=str(directory / "spm"), minloglevel=2, **options
+    )
+    return directory / "spm.model"
+
+
 @pytest.fixture
 def vocabulary(tmp_path: Path) -> Path:
     return write_vocabulary(tmp_path / "vocab.txt", PIECES)
@@ -137,19 +156,7 @@ def test_learns_saves_and_loads(tmp_path, kind, casing):
 
 
 def test_a_byte_of_sentencepiece_is_a_part_of_a_character(tmp_path):
-    model = tmp_path / "spm.model"
-    with model.open("wb") as file:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(TEXTS),
-            model_writer=file,
-            vocab_size=400,
-            byte_fallback=True,
-            control_symbols=["[PAD]", "[CLS]", "[SEP]", "[MASK]"],
-            unk_piece="[UNK]",
-            bos_id=-1,
-            eos_id=-1,
-            hard_vocab_limit=False,
-        )
+    model = train_model(tmp_path, vocab_size=400, byte_fallback=True, hard_vocab_limit=False)
     tokenizer = load_vocabulary(model, "cased")
     assert tokenizer.text_of("<0xE3>") == "\ufffd"
 
@@ -180,29 +187,9 @@ def test_refuses_another_casing_than_the_sentencepiece_model_has(tmp_path):
 
 
 def test_refuses_a_sentencepiece_model_that_exports_cannot_rebuild(tmp_path):
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS),
-        model_prefix=str(tmp_path / "bpe"),
-        model_type="bpe",
-        vocab_size=100,
-        unk_piece="[UNK]",
-        control_symbols=["[PAD]", "[CLS]", "[SEP]", "[MASK]"],
-        minloglevel=2,
-    )
-    with pytest.raises(UserError, match=r"vocabulary .*bpe\.model is .* but not a unigram one"):
-        load_vocabulary(tmp_path / "bpe.model", "cased")
-
-
-# As docs/preparing.md says.
-SPM_OPTIONS = {
-    "control_symbols": ["[CLS]", "[SEP]", "[MASK]"],
-    "pad_piece": "[PAD]",
-    "unk_piece": "[UNK]",
-    "pad_id": 0,
-    "unk_id": 1,
-    "bos_id": -1,
-    "eos_id": -1,
-}
+    model = train_model(tmp_path, model_type="bpe", vocab_size=100)
+    with pytest.raises(UserError, match=r"vocabulary .*spm\.model is .* but not a unigram one"):
+        load_vocabulary(model, "cased")
 
 
 @pytest.mark.parametrize(
@@ -214,13 +201,12 @@ SPM_OPTIONS = {
     ],
 )
 def test_refuses_blanks_that_exports_cannot_rebuild(tmp_path, setting, value):
-    options = {**SPM_OPTIONS, setting: value, "model_prefix": str(tmp_path / "spm"), "vocab_size": 64}
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXTS), minloglevel=2, **options)
+    model = train_model(tmp_path, **{setting: value})
     message = f"with {setting}={str(value).lower()}; only {setting}={str(not value).lower()} is supported"
     with pytest.raises(UserError, match=rf"vocabulary .*spm\.model is a SentencePiece model {message}"):
-        load_vocabulary(tmp_path / "spm.model", "cased")
+        load_vocabulary(model, "cased")
     with pytest.raises(UserError, match=f"the model's vocabulary is a SentencePiece model {message}"):
-        make_tokenizer(Vocabulary("sentencepiece", "cased", (tmp_path / "spm.model").read_bytes()))
+        make_tokenizer(Vocabulary("sentencepiece", "cased", model.read_bytes()))
 
 
 @pytest.mark.parametrize(
@@ -237,16 +223,15 @@ def test_refuses_blanks_that_exports_cannot_rebuild(tmp_path, setting, value):
     ],
 )
 def test_text_can_become_no_special_token_of_a_sentencepiece_model(tmp_path, changes, wrong):
-    options = {**SPM_OPTIONS, **changes, "model_prefix": str(tmp_path / "spm"), "vocab_size": 64}
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXTS), minloglevel=2, **options)
+    model = train_model(tmp_path, **changes)
     if wrong is None:
-        tokenizer = load_vocabulary(tmp_path / "spm.model", "cased")
+        tokenizer = load_vocabulary(model, "cased")
         assert not set(tokenizer.encode(" ".join(SPECIAL_TOKENS))) & {0, *range(2, 5)}
     else:
         with pytest.raises(
             UserError, match=rf"spm\.model has {wrong}.* as symbols of text; .* control symbols"
         ):
-            load_vocabulary(tmp_path / "spm.model", "cased")
+            load_vocabulary(model, "cased")
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])

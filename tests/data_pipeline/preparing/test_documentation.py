@@ -10,7 +10,6 @@ from data_pipeline.preparing import documentation
 from data_pipeline.preparing.documentation import (
     documents_of_packages,
     find_modules,
-    installed_documentation,
     module_sentences,
     prose_sentences,
 )
@@ -170,15 +169,14 @@ def test_another_installation_is_noticed(installation):
 
 
 def test_no_sentence_comes_twice_and_nothing_is_imported(installation):
-    documents = installed_documentation()
-    sentences = [sentence for document in documents for sentence in document]
+    sentences = [sentence for _, document in documents_of_packages() for sentence in document]
     assert sentences.count("This is in all of them.") == 1
     assert len(set(sentences)) == len(sentences) == 1 + 6 * 4
 
 
 def test_size_is_capped(installation):
-    documents = installed_documentation(limit=300)
-    sizes = [sum(len(sentence) + 1 for sentence in document) for document in documents]
+    documents = documents_of_packages(limit=300)
+    sizes = [sum(len(sentence) + 1 for sentence in document) for _, document in documents]
     assert sum(sizes[:-1]) < 300 <= sum(sizes)
 
 

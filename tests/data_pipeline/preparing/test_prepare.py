@@ -18,7 +18,7 @@ import pytest
 
 from bert_jax.cli.main import main
 from data_pipeline.corpus.documents import open_corpus
-from data_pipeline.corpus.shards import make_shard, write_shard
+from data_pipeline.corpus.shards import make_shard, read_shard, write_shard
 from data_pipeline.corpus.tokenizer import load_vocabulary
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.preparing import local_runner, shard_texts
@@ -35,7 +35,14 @@ from data_pipeline.preparing.shard_texts import (
     gather_shard_texts,
     tokenize_document,
 )
-from data_pipeline.preparing.summary import DuplicateSketch, Totals, summarize_shard, warnings_about
+from data_pipeline.preparing.summary import (
+    DuplicateSketch,
+    Totals,
+    hash_contents,
+    sum_totals,
+    summarize_shard,
+    warnings_about,
+)
 from data_pipeline.preparing.worker_pool import worker_pool
 from tests.data_pipeline.preparing.small_text import WORDS, shards, write_text
 
@@ -311,7 +318,7 @@ def test_duplicate_documents_fall_on_the_same_side(tmp_path, text, vocabulary):
     prepare(settings_for(text, vocabulary), tmp_path / "made", runner=LocalRunner(1))
     for split in ("train", "heldout"):
         corpus = open_corpus(tmp_path / "made", split)
-        hashes = summarize_shard(tmp_path / "made" / f"{split}-00000.arrow", 1).document_hashes
+        _, hashes = hash_contents(read_shard(tmp_path / "made" / f"{split}-00000.arrow"))
         assert corpus.num_documents % 3 == 0
         assert (np.unique(hashes, return_counts=True)[1] >= 3).all()
 
@@ -407,11 +414,11 @@ def test_shard_texts_are_read_only_as_far_ahead_as_workers_need(tmp_path, vocabu
             read.append(number)
             yield "the cat sat"
 
-    def add(self, split, shard, text_bytes):
-        added.append((shard.file, len(read)))
+    def merge(self, other):
+        added.append((other.rows["train"][0]["file"], len(read)))
 
     monkeypatch.setattr(Inputs, "documents", documents)
-    monkeypatch.setattr(Totals, "add", add)
+    monkeypatch.setattr(Totals, "merge", merge)
     job = ShardJob(tmp_path, Inputs(Source(()), ()), heldout_threshold=0, language="en")
     load_vocabulary(vocabulary, "uncased").save(job.tokenizer_directory)
     LocalRunner(2).make_shards(job, lambda name, done, total: None)
@@ -432,9 +439,9 @@ def test_share_of_duplicates_is_exact_or_close(size):
     draw = np.random.default_rng(0)
     values = draw.integers(0, 2**64, 50_000, dtype=np.uint64, endpoint=False)
     stream = np.concatenate([values, values[:10_000], values[:10_000], np.repeat(values[:1], 30_000)])
-    sketch = DuplicateSketch(size)
+    sketch = DuplicateSketch(size=size)
     for part in np.array_split(draw.permutation(stream), 37):
-        sketch.add(part)
+        sketch.merge(DuplicateSketch(part, size))
     assert sketch.fraction() == pytest.approx(0.5, abs=1e-12 if size > 50_000 else 0.02)
     assert len(sketch._lowest) <= size
     assert DuplicateSketch().fraction() == 0
@@ -442,12 +449,14 @@ def test_share_of_duplicates_is_exact_or_close(size):
 
 def test_summary_hashes_tell_sentences_and_documents_apart(tmp_path):
     documents = [[[5, 6], [7]], [[5], [6, 7]], [[5, 6], [7]], [[6, 5], [7]], [[0], [0, 0]]]
-    write_shard(tmp_path / "s.arrow", make_shard(documents, np.dtype(np.uint16)))
-    summary = summarize_shard(tmp_path / "s.arrow", unk_id=7)
-    assert len(np.unique(summary.sentence_hashes)) == len({tuple(s) for d in documents for s in d})
-    assert len(np.unique(summary.document_hashes)) == 4
-    assert summary.document_hashes[0] == summary.document_hashes[2]
-    assert (summary.unknown_tokens, summary.one_sentence_documents) == (4, 0)
+    shard = make_shard(documents, np.dtype(np.uint16))
+    sentence_hashes, document_hashes = hash_contents(shard)
+    assert len(np.unique(sentence_hashes)) == len({tuple(s) for d in documents for s in d})
+    assert len(np.unique(document_hashes)) == 4
+    assert document_hashes[0] == document_hashes[2]
+    write_shard(tmp_path / "s.arrow", shard)
+    totals = summarize_shard(tmp_path / "s.arrow", "train", 10, unk_id=7)
+    assert (totals.unknown_tokens, totals.one_sentence_documents) == (4, 0)
 
 
 def test_two_writers_of_one_shard_leave_it_whole(tmp_path):
@@ -455,7 +464,7 @@ def test_two_writers_of_one_shard_leave_it_whole(tmp_path):
     shard = make_shard([[[5, 6], [7]]] * 1000, np.dtype(np.uint16))
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: write_shard(tmp_path / "s.arrow", shard), range(64)))
-    assert summarize_shard(tmp_path / "s.arrow", unk_id=7).documents == 1000
+    assert read_shard(tmp_path / "s.arrow").document_starts[-1] == 2000
     assert [path.name for path in tmp_path.iterdir()] == ["s.arrow"]
 
 
@@ -465,17 +474,12 @@ def test_shards_add_up_in_any_order_and_in_any_parts(tmp_path):
         path = tmp_path / ShardText("train", number, [], 0).file
         documents = [[[5, 6, number % 7], [7] * (i + 1)] for i in range(3)]
         write_shard(path, make_shard(documents, np.dtype(np.uint16)))
-        shards.append(summarize_shard(path, unk_id=7))
-    one, first, second = Totals(), Totals(), Totals()
-    for shard in shards:
-        one.add("train", shard, 10)
-    for totals, some in ((second, shards[3:]), (first, shards[:3])):
-        for shard in reversed(some):
-            totals.add("train", shard, 10)
+        shards.append(summarize_shard(path, "train", 10, unk_id=7))
+    one, first, second = sum_totals(shards), sum_totals(shards[2::-1]), sum_totals(shards[:2:-1])
     second.merge(first)
     assert second.text_bytes == one.text_bytes == 50
     assert second.splits() == one.splits()
-    assert [row["file"] for row in one.splits()["train"]["shards"]] == [shard.file for shard in shards]
+    assert one.splits()["train"]["shards"] == [shard.rows["train"][0] for shard in shards]
     assert second.statistics() == one.statistics()
     assert one.statistics()["duplicate_sentences"] > 0 < one.statistics()["unknown_tokens"]
 
@@ -489,9 +493,8 @@ def test_a_clean_corpus_has_no_warnings():
 def test_tokens_that_training_cannot_see_are_counted(tmp_path):
     documents = [[[5] * 511, [6] * 510], [[7] * 979]]
     write_shard(tmp_path / "s.arrow", make_shard(documents, np.dtype(np.uint16)))
-    totals = Totals()
-    totals.add("train", summarize_shard(tmp_path / "s.arrow", unk_id=1), 10)
-    totals.merge(totals)
+    shard = summarize_shard(tmp_path / "s.arrow", "train", 10, unk_id=1)
+    totals = sum_totals([shard, shard])
     statistics = totals.statistics()
     assert statistics["tokens_in_long_sentences"] == (511 + 979) / 2000
     assert any(line.startswith("74.5% of the tokens are in sentences") for line in warnings_about(statistics))

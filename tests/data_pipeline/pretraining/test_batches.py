@@ -14,7 +14,7 @@ from data_pipeline.corpus.store import describe, open_store
 from data_pipeline.errors import UserError
 from data_pipeline.pretraining.batches import evaluation_batches, make_source, training_batches
 from data_pipeline.pretraining.instances import cut_instances
-from tests.data_pipeline.same_batches import assert_same
+from tests.data_pipeline.same_batches import assert_same, rows_of
 from tests.data_pipeline.small_corpus import random_documents, write_corpus
 from tests.data_pipeline.unmasked import unmasked_ids
 
@@ -29,9 +29,13 @@ def corpus(corpus):
     return str(corpus.directory)
 
 
-def train(corpus, data=DATA, **changes):
+def start(corpus, data=DATA, **changes):
     settings = {"seed": 3, "global_batch_size": 12, "num_train_steps": STEPS, "first_step": 0, **changes}
-    return list(training_batches(corpus, data, **settings))
+    return training_batches(corpus, data, **settings)
+
+
+def train(*args, **changes):
+    return list(start(*args, **changes))
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +62,7 @@ def test_batches_are_the_seven_keys_in_the_length_of_the_phase(batches):
 def test_a_late_step_is_made_without_those_before_it(corpus):
     """Making them would take more than half an hour."""
     data = DataConfig(phases=(Phase(48, 7),))
-    settings = {"seed": 3, "global_batch_size": 12, "num_train_steps": 20_000_000}
-    batch = next(training_batches(corpus, data, **settings, first_step=19_000_000))
+    batch = next(start(corpus, data, num_train_steps=20_000_000, first_step=19_000_000))
     assert batch["input_ids"].shape == (12, 48)
 
 
@@ -71,11 +74,6 @@ def test_another_seed_gives_other_batches(corpus, batches):
     assert all(
         (a["input_ids"] != b["input_ids"]).any() for a, b in zip(train(corpus, seed=4), batches, strict=True)
     )
-
-
-def rows_of(batch, ranges):
-    kept = np.concatenate([np.arange(start, stop) for start, stop in ranges])
-    return {key: values[kept] for key, values in batch.items()}
 
 
 @pytest.mark.parametrize("rows", [((0, 6),), ((4, 8),), ((1, 2), (5, 8), (11, 12))])
@@ -223,9 +221,7 @@ def test_a_corpus_is_let_go_with_its_batches(corpus):
     evaluate(corpus)
     gc.collect()
     before = count_open(corpus)
-    interrupted = training_batches(
-        str(corpus), DATA, seed=1, global_batch_size=8, num_train_steps=40, first_step=0
-    )
+    interrupted = start(corpus, num_train_steps=40)
     next(interrupted)
     assert count_open(corpus) == before + 1
     del interrupted
@@ -285,15 +281,15 @@ def test_has_heldout(corpus, tmp_path):
 
 def test_bad_input_is_refused_before_the_first_batch(corpus, tmp_path):
     with pytest.raises(UserError, match="is not a corpus"):
-        training_batches(str(tmp_path), DATA, seed=0, global_batch_size=1, num_train_steps=1, first_step=0)
+        start(str(tmp_path))
     single = str(write_corpus(tmp_path / "single", [random_documents(1)]))
     with pytest.raises(UserError, match=r"train split of .*single has 1 document.*2 or more.*contiguous"):
-        training_batches(single, DATA, seed=0, global_batch_size=1, num_train_steps=1, first_step=0)
+        start(single)
     kept = str(write_corpus(tmp_path / "kept", [random_documents(3)], [random_documents(1)]))
     with pytest.raises(UserError, match=r"heldout split of .*kept has 1 document.*larger --holdout"):
         evaluation_batches(kept, DATA, PHASES[0], batch_size=8, examples=20)
     empty = str(write_corpus(tmp_path / "empty", [[]]))
     with pytest.raises(UserError, match=r"train split of .*empty is empty"):
-        train(empty, DataConfig(pairing="contiguous"))
+        start(empty, DataConfig(pairing="contiguous"))
     with pytest.raises(UserError, match="no heldout documents"):
         evaluation_batches(single, DATA, PHASES[0], batch_size=8, examples=20)
