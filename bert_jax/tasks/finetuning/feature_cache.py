@@ -70,7 +70,7 @@ class FeatureCache:
         """
         if not len(rows):
             return rows
-        name = self._name(rows)
+        name = _inputs(rows).fingerprint(self._identity)[:32]
         if name not in self._known:
             with self._alone():
                 self._known[name] = self._with_features(rows, self.directory / f"{name}.bin")
@@ -88,9 +88,6 @@ class FeatureCache:
         """Removes what is on disk."""
         self._known.clear()
         shutil.rmtree(self.directory, ignore_errors=True)
-
-    def _name(self, rows: Rows) -> str:
-        return _inputs(rows).fingerprint(self._identity)[:32]
 
     def _with_features(self, rows: Rows, file: Path) -> Rows:
         sizes = np.array([len(ids) for ids in rows.tokens["input_ids"]])
