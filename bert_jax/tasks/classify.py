@@ -55,14 +55,11 @@ class Classification(Head):
     """One of `num_labels` labels for a text or a pair. Targets: `labels` int32 [R]."""
 
     kind: ClassVar[str] = "classification"
+    exports_as: ClassVar[TransformersHead | None] = TransformersHead("BertForSequenceClassification")
 
     @property
     def module(self) -> nn.Module:
         return PooledHead(self.config, self.config.num_labels)
-
-    @property
-    def exports_as(self) -> TransformersHead | None:
-        return TransformersHead("BertForSequenceClassification")
 
     def example_batch(self) -> dict[str, jax.Array]:
         return example_inputs() | {"labels": jnp.zeros((1,), jnp.int32)}
@@ -75,14 +72,13 @@ class Regression(Head):
     """A number for a text or a pair, by mean squared error. Targets: `values` float32 [R]."""
 
     kind: ClassVar[str] = "regression"
+    exports_as: ClassVar[TransformersHead | None] = TransformersHead(
+        "BertForSequenceClassification", problem_type="regression"
+    )
 
     @property
     def module(self) -> nn.Module:
         return PooledHead(self.config, num_labels=1)
-
-    @property
-    def exports_as(self) -> TransformersHead | None:
-        return TransformersHead("BertForSequenceClassification", problem_type="regression")
 
     def example_batch(self) -> dict[str, jax.Array]:
         return example_inputs() | {"values": jnp.zeros((1,), jnp.float32)}

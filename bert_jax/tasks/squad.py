@@ -90,14 +90,11 @@ class Spans(Head):
     the loss is the mean of the two cross-entropies, as in google-research/bert's run_squad.py."""
 
     kind: ClassVar[str] = "spans"
+    exports_as: ClassVar[TransformersHead | None] = TransformersHead("BertForQuestionAnswering")
 
     @property
     def module(self) -> nn.Module:
         return SpanHead(self.config)
-
-    @property
-    def exports_as(self) -> TransformersHead | None:
-        return TransformersHead("BertForQuestionAnswering")
 
     def example_batch(self) -> dict[str, jax.Array]:
         position = jnp.zeros((1,), jnp.int32)
@@ -202,10 +199,10 @@ class SquadData:
     def _items(self, texts: Mapping[str, str]) -> dict[str, np.ndarray]:
         """The `Outcome.items` of predicted answers; those of groups are parts of sums and of counts."""
         examples = self._dev.examples
+        score = score_questions_1 if self._version == "1.1" else score_questions_2
+        items = {name: 100 * np.array(scores) for name, scores in score(examples, texts).items()}
         if self._version == "1.1":
-            scored = score_questions_1(examples, texts)
-            return {name: 100 * np.array(scores) for name, scores in scored.items()}
-        items = {name: 100 * np.array(scores) for name, scores in score_questions_2(examples, texts).items()}
+            return items
         has_answer = np.array([bool(example.answers) for example in examples])
         for prefix, chosen in (("HasAns_", has_answer), ("NoAns_", ~has_answer)):
             if chosen.any():

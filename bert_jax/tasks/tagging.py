@@ -103,14 +103,11 @@ class Tagging(Head):
     """One of `num_labels` tags for some tokens. Targets: `tag_ids` int32 [B, T], -1 for none."""
 
     kind: ClassVar[str] = "tagging"
+    exports_as: ClassVar[TransformersHead | None] = TransformersHead("BertForTokenClassification")
 
     @property
     def module(self) -> nn.Module:
         return TokenHead(self.config)
-
-    @property
-    def exports_as(self) -> TransformersHead | None:
-        return TransformersHead("BertForTokenClassification")
 
     def example_batch(self) -> dict[str, jax.Array]:
         inputs = example_inputs()
