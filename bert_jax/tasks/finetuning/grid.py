@@ -72,17 +72,7 @@ class Grid:
         self.model_fingerprint = model.fingerprint()
         self.data_fingerprint = data.train.fingerprint()
         self.lengths = lengths_up_to(args.settings.max_seq_length)
-        self.base = FineTuningConfig(
-            optimizer=args.training.optimizer(),
-            warmup_proportion=args.training.warmup_proportion,
-            parallel=args.training.parallel,
-            model=args.training.model(model.config),
-            rates=args.training.rates,
-            features=args.training.features,
-            pack=args.training.pack,
-            num_labels=max(len(data.labels), 1),
-            global_batch_size=self.trials[0].batch_size,
-        )
+        self.base = args.training.config(model.config, num_labels=max(len(data.labels), 1))
         if self.base.parallel.mode == "jit":
             make_mesh(self.base.parallel)  # now, so that an impossible mesh leaves no directory behind
         # All of them now, so that an impossible one is reported before the first is trained.
