@@ -172,7 +172,7 @@ def label_texts(
 def predict_texts(
     examples: Sequence[Any],
     columns: Sequence[str],
-    parse: Callable[[Record], TextExample],
+    parse: Callable[[Record, Sequence[str]], TextExample],
     model: AppliedModel,
     max_length: int,
 ) -> list[dict[str, Any]]:
@@ -181,7 +181,7 @@ def predict_texts(
     Args:
       examples: strings, or pairs of strings if there are two columns.
       columns: names of the texts' columns in files.
-      parse: a record of a file -> its example.
+      parse: a record of a file, and `columns` -> its example.
       max_length: most tokens of a text or pair; longer ones are cut.
 
     Raises UserError naming the first example of another form, or one that `parse` refuses.
@@ -194,7 +194,7 @@ def predict_texts(
             form = "pair (text, other text), as the model was trained on" if takes_pairs else "text"
             raise UserError(f"{place}: {example!r:.40} is no {form}")
         texts = example if takes_pairs else (example,)
-        found.append(parse(Record(place, dict(zip(columns, texts, strict=True)))))
+        found.append(parse(Record(place, dict(zip(columns, texts, strict=True))), columns))
     return list(label_texts(found, model, max_length))
 
 
