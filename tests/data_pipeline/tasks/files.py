@@ -13,6 +13,12 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
+def write_all(directory: Path, files: Mapping[str, str | bytes]) -> None:
+    """Writes several, content by name."""
+    for name, content in files.items():
+        write(directory / name, content)
+
+
 def squad_json(context: str, questions: Sequence[Mapping[str, Any]]) -> str:
     """A file of SQuAD's with one passage."""
     return json.dumps({"data": [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]})
