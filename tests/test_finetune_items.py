@@ -15,7 +15,7 @@ from data_pipeline.tasks.finetuning.rows import Rows
 from data_pipeline.tasks.glue.tasks import GLUE_TASKS
 from tests.bert_jax.small_run import make_run
 from tests.bert_jax.tasks.loaded import load
-from tests.data_pipeline.tasks.files import squad_json, write
+from tests.data_pipeline.tasks.files import json_lines, squad_json, write
 
 WORDS = ("the", "cat", "sat", "on", "a", "mat")
 COUNT = 30
@@ -105,10 +105,6 @@ def questions(random: Random, task: str) -> dict[str, str]:
     version = "2.0" if task == "squad2" else "1.1"
     text = squad_json(passage, asked)
     return {f"{split}-v{version}.json": text for split in ("train", "dev")}
-
-
-def json_lines(lines: Sequence[Any]) -> str:
-    return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 FILES: dict[str, Files] = {
