@@ -401,14 +401,19 @@ def test_a_bad_row_far_down_is_known_before_anything_is_predicted(
     assert not parts
 
 
+def check_unusable(model: Path, message: str, capsys: pytest.CaptureFixture) -> None:
+    """Neither `predict` nor `convert` takes the model, and both say why."""
+    (model / "x.csv").write_text("text\ncat\n")
+    flags = [f"--input={model / 'x.csv'}", f"--output={model / 'y.csv'}"]
+    for command in (["predict", *flags], ["convert", f"--output={model / 'z'}"]):
+        assert main([*command, f"--model={model}"]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_a_trial_without_checkpoint_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     make_trial(tmp_path, "classification", "classify", ("no", "yes"))
     shutil.rmtree(tmp_path / "checkpoints")
-    (tmp_path / "x.csv").write_text("text\ncat\n")
-    flags = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.csv'}"]
-    for command in (["predict", *flags], ["convert", f"--output={tmp_path / 'z'}"]):
-        assert main([*command, f"--model={tmp_path}"]) == 2
-        assert "has no checkpoint; of the finished trials only the best one" in capsys.readouterr().err
+    check_unusable(tmp_path, "has no checkpoint; of the finished trials only the best one", capsys)
 
 
 @pytest.mark.parametrize(
@@ -424,22 +429,14 @@ def test_a_trial_that_is_not_whole_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture, file: str, content: str | None, message: str
 ) -> None:
     make_trial(tmp_path, "classification", "classify", ("no", "yes"), settings={"max_seq_length": 12})
-    (tmp_path / "x.csv").write_text("text\ncat\n")
     (tmp_path / file).unlink() if content is None else (tmp_path / file).write_text(content)
-    flags = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.csv'}"]
-    for command in (["predict", *flags], ["convert", f"--output={tmp_path / 'z'}"]):
-        assert main([*command, f"--model={tmp_path}"]) == 2
-        assert message in capsys.readouterr().err
+    check_unusable(tmp_path, message, capsys)
 
 
 def test_a_grid_without_a_finished_trial_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "trials" / "lr1").mkdir(parents=True)
-    (tmp_path / "x.csv").write_text("text\ncat\n")
-    flags = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.csv'}"]
-    for command in (["predict", *flags], ["convert", f"--output={tmp_path / 'z'}"]):
-        assert main([*command, f"--model={tmp_path}"]) == 2
-        said = capsys.readouterr().err
-        assert f"{tmp_path} is not finished; run its `bert-jax finetune` again, which resumes it" in said
+    message = f"{tmp_path} is not finished; run its `bert-jax finetune` again, which resumes it"
+    check_unusable(tmp_path, message, capsys)
 
 
 def test_a_grid_that_is_not_finished_is_used_with_a_warning(
