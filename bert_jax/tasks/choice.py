@@ -123,7 +123,7 @@ class Settings(Flags, TaskSettings):
 
 
 class ChoiceData(LabelledData):
-    """A `TaskData` of contexts with choices; the label of one is the index of the right choice."""
+    """Contexts with choices; the label of one is the index of the right choice."""
 
     def __init__(self, train: Rows, dev: Rows, test: Mapping[str, Rows]) -> None:
         super().__init__((), scorers("accuracy"), train, {"dev": dev}, test)

@@ -89,7 +89,7 @@ class Settings(Flags, TaskSettings):
 
 
 class GlueData(LabelledData):
-    """The `TaskData` of a task of GLUE."""
+    """The data of a task of GLUE."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from bert_jax.tasks.finetuning.features import token_features
 from bert_jax.tasks.finetuning.head import IMPOSSIBLE, Head, classifier, example_inputs, real_rows
 from bert_jax.tasks.finetuning.labelled_data import ACCURACY
 from bert_jax.tasks.finetuning.predict_records import as_json, in_parts, predict_records
-from bert_jax.tasks.finetuning.task import AppliedModel, Apply, Outcome, Prediction, TaskSettings
+from bert_jax.tasks.finetuning.task import AppliedModel, Apply, Outcome, Prediction, TaskData, TaskSettings
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
 from data_pipeline.json_text import JSON_LINES_SUFFIXES
@@ -163,16 +163,13 @@ class Settings(Flags, TaskSettings):
         return [describe(found, threshold) for found in answers]
 
 
-class SquadData:
-    """The `TaskData` of SQuAD."""
-
-    labels: tuple[str, ...] = ()
-    test_fingerprint = ""  # SQuAD's test sets are not public.
+class SquadData(TaskData):
+    """Training rows and development questions; SQuAD's test sets are not public."""
 
     def __init__(self, train: Rows, dev: Windows, flags: Flags, version: SquadVersion) -> None:
         self.train = train
         self.metrics = (F1, EXACT_2 if version == "2.0" else EXACT)
-        self.evaluated: Mapping[str, Rows] = {"dev": dev.rows}
+        self.evaluated = {"dev": dev.rows}
         self.dev_fingerprint = dev.rows.fingerprint(dev.examples)
         self._dev = dev
         self._flags = flags

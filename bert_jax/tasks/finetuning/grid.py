@@ -236,7 +236,8 @@ class Grid:
         for result in read_results(self.args.output):
             trial = trial_of(result)
             before = read_record(self.outcomes.directory_of(trial))
-            # This grid's layout may not fit the trial's batch size; where rows compete, it must.
+            # This grid's layout may not fit the trial's batch size, so it counts as changed only where rows
+            # compete: there the layout decides which rows are each other's negatives.
             parallel = self.base.parallel if self.head.rows_compete else before.config.parallel
             self._check_same(trial, before, self._record(self._config(trial, parallel)))
 

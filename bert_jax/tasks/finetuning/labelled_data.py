@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from bert_jax.task import Metric
 from bert_jax.tasks.finetuning.outputs import outputs_of, write_lines
-from bert_jax.tasks.finetuning.task import AppliedModel, Apply, Outcome, join_splits
+from bert_jax.tasks.finetuning.task import AppliedModel, Apply, Outcome, TaskData, join_splits
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.classify import TextExample, text_rows
 from data_pipeline.tasks.finetuning import scores
@@ -41,8 +41,8 @@ def scorers(*names: str) -> dict[Metric, tuple[Scorer, Items]]:
     return {by_name[name]: SCORERS[by_name[name]] for name in names}
 
 
-class LabelledData:
-    """The `TaskData` of rows with the target `labels`, or `values` in regression."""
+class LabelledData(TaskData):
+    """Rows with the target `labels`, or `values` in regression."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class LabelledData:
         self.labels = labels
         self.metrics = tuple(scorers)
         self.train = train
-        self.evaluated: Mapping[str, Rows] = {**dev, **test}
+        self.evaluated = {**dev, **test}
         self.dev_fingerprint = _fingerprint(dev)
         self.test_fingerprint = _fingerprint(test) if test else ""
         self._scorers = {metric.name: scorer for metric, (scorer, _) in scorers.items()}
