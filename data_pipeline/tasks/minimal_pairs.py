@@ -14,9 +14,6 @@ from data_pipeline.errors import UserError
 from data_pipeline.json_text import JSON_LINES_SUFFIXES
 from data_pipeline.tasks.finetuning.records import read_records
 
-PAIRS_FILE = "pairs.jsonl"
-SUMMARY_FILE = "summary.json"
-
 
 @dataclasses.dataclass(frozen=True)
 class MinimalPair:
@@ -103,8 +100,8 @@ def write_results(
 ) -> None:
     """Writes `summary.json` and `pairs.jsonl`, a line for each pair with its scores, into a new directory."""
     directory.mkdir()
-    write_json(directory / SUMMARY_FILE, summary)
-    with (directory / PAIRS_FILE).open("w", encoding="utf-8") as file:
+    write_json(directory / "summary.json", summary)
+    with (directory / "pairs.jsonl").open("w", encoding="utf-8") as file:
         for pair, (good, bad) in zip(pairs, scores, strict=True):
             row = {**dataclasses.asdict(pair), "score_good": good, "score_bad": bad, "correct": good > bad}
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
