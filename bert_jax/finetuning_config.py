@@ -6,7 +6,7 @@ Needs the standard library alone, as `config.py` does, so that flags parse fast.
 import dataclasses
 from typing import Literal
 
-from bert_jax.config import OptimizerConfig, RunConfig
+from bert_jax.config import RunConfig
 from bert_jax.model_config import ModelConfig
 from data_pipeline.checks import check_above_zero, check_positive
 from data_pipeline.errors import UserError
@@ -109,12 +109,16 @@ class FineTuningConfig(RunConfig):
             raise UserError(
                 f"warmup_proportion is {self.warmup_proportion:g}; it must be at least 0 and below 1"
             )
-        self.features.check(self.model.num_layers)
-        self._check_shared_layers()
-        if (self.rates.frozen_layers or 0) > self.model.num_layers:
+        layers, rates = self.model.num_layers, self.rates
+        self.features.check(layers)
+        has_one_rate = rates.layer_decay == 1 and rates.frozen_layers in (None, 0, layers)
+        if self.model.num_distinct_layers != layers and not has_one_rate:
             raise UserError(
-                f"frozen_layers is {self.rates.frozen_layers}; the model has {self.model.num_layers} layers"
+                "the model's layers share parameters (model.layer_groups); layer_decay must be 1, and "
+                f"frozen_layers None, 0 or {layers}"
             )
+        if (rates.frozen_layers or 0) > layers:
+            raise UserError(f"frozen_layers is {rates.frozen_layers}; the model has {layers} layers")
 
     @property
     def encoder(self) -> ModelConfig:
@@ -122,16 +126,6 @@ class FineTuningConfig(RunConfig):
         if self.rates.frozen_layers != self.model.num_layers:
             return self.model
         return dataclasses.replace(self.model, dropout_rate=0.0, attention_dropout_rate=0.0)
-
-    def _check_shared_layers(self) -> None:
-        layers, rates = self.model.num_layers, self.rates
-        if self.model.num_distinct_layers == layers:
-            return
-        if rates.layer_decay != 1 or rates.frozen_layers not in (None, 0, layers):
-            raise UserError(
-                "the model's layers share parameters (model.layer_groups); layer_decay must be 1, and "
-                f"frozen_layers None, 0 or {layers}"
-            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,12 +160,6 @@ class TransformersHead:
     """Name of the class for a BERT; other families have one of their own for the same."""
     problem_type: str | None = None
     """transformers' setting of that name, such as `regression`."""
-
-
-def make_optimizer_config(base: FineTuningConfig, trial: Trial, num_train_steps: int) -> OptimizerConfig:
-    """The optimizer of `base` with the trial's learning rate, and with its warm-up in steps."""
-    warmup = int(num_train_steps * base.warmup_proportion)
-    return dataclasses.replace(base.optimizer, learning_rate=trial.learning_rate, warmup_steps=warmup)
 
 
 def _depth(path: tuple[str, ...], num_layers: int) -> int:

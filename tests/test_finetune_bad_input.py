@@ -8,7 +8,7 @@ import pytest
 
 from bert_jax.cli.main import main
 from tests.bert_jax.small_run import make_run
-from tests.data_pipeline.tasks.files import squad_json
+from tests.data_pipeline.tasks.files import squad_json, write_all
 
 TEXTS = "text\tlabel\nthe cat\ta\nthe dog\tb\n"
 NUMBERS = "text\tlabel\nthe cat\t1.5\n"
@@ -151,9 +151,7 @@ def test_it_is_one_line_and_nothing_is_written(
 ) -> None:
     task, files, message = CASES[case]
     data, output = tmp_path / "data", tmp_path / "out"
-    data.mkdir()
-    for name, content in files.items():
-        (data / name).write_text(content)
+    write_all(data, files)
     more = {"squad": ["--max-query-length=5"], "tag": ["--scheme=none"]}
     flags = ["--max-seq-length=20", *more.get(task, [])]
     assert main(["finetune", task, f"--model={model}", f"--data={data}", f"--output={output}", *flags]) == 2
@@ -214,8 +212,7 @@ def test_impossible_flags_are_known_before_anything_is_written(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture, case: str
 ) -> None:
     flags, message = FLAGS[case]
-    for name in ("train", "dev"):
-        (tmp_path / f"{name}.tsv").write_text(TEXTS)
+    write_all(tmp_path, dict.fromkeys(("train.tsv", "dev.tsv"), TEXTS))
     output = tmp_path / "out"
     paths = [f"--model={model}", f"--data={tmp_path}", f"--output={output}", "--max-seq-length=20"]
     assert main(["finetune", "classify", *paths, *flags]) == 2
@@ -230,9 +227,8 @@ def test_a_ranking_with_all_layers_frozen_has_nothing_to_train(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     """Its scores are the encoder's own, without parameters of a head."""
-    (tmp_path / "train.tsv").write_text("query\tpositive\na\tb\n")
-    judged = "1\ta\tb\t1\n1\ta\tc\t0\n"
-    (tmp_path / "dev.tsv").write_text("query_id\tquery\tcandidate\trelevance\n" + judged)
+    judged = "query_id\tquery\tcandidate\trelevance\n1\ta\tb\t1\n1\ta\tc\t0\n"
+    write_all(tmp_path, {"train.tsv": "query\tpositive\na\tb\n", "dev.tsv": judged})
     output = tmp_path / "out"
     paths = [f"--model={model}", f"--data={tmp_path}", f"--output={output}", "--max-seq-length=20"]
     assert main(["finetune", "rank", *paths, "--frozen-layers=1"]) == 2
@@ -243,8 +239,7 @@ def test_a_ranking_with_all_layers_frozen_has_nothing_to_train(
 def test_the_directory_of_a_model_is_no_place_for_another(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    for name in ("train", "dev"):
-        (tmp_path / f"{name}.tsv").write_text(TEXTS)
+    write_all(tmp_path, dict.fromkeys(("train.tsv", "dev.tsv"), TEXTS))
     before = sorted(model.iterdir())
     paths = [f"--model={model}", f"--data={tmp_path}", f"--output={model}", "--max-seq-length=20"]
     assert main(["finetune", "classify", *paths]) == 2

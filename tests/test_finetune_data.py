@@ -4,19 +4,18 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.tasks import TASKS, choice, classify, tagging
+from bert_jax.tasks import classify
 from bert_jax.tasks.finetuning.outputs import write_lines
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.rows import Rows
 from tests.bert_jax.small_run import make_run
-from tests.data_pipeline.tasks.files import squad_json
-from tests.data_pipeline.tasks.small_tokenizer import read_model_tokenizer
+from tests.bert_jax.tasks.loaded import load
+from tests.data_pipeline.tasks.files import squad_json, write_all
 
 
 def squad(*answers: str) -> str:
@@ -65,14 +64,9 @@ CASES: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
 @pytest.mark.parametrize("task", CASES)
 def test_a_development_set_is_known_by_what_it_is_scored_by(tmp_path: Path, task: str) -> None:
     files, changed = CASES[task]
-    tokenizer = read_model_tokenizer(tmp_path / "tokenizer", "$", "#")
 
     def fingerprints(directory: Path, content: Mapping[str, str]) -> tuple[str, str]:
-        directory.mkdir()
-        for name, text in content.items():
-            (directory / name).write_text(text)
-        settings: Any = TASKS[task].settings()
-        data = settings.load(task, str(directory), tokenizer)
+        data = load(directory, task, content)
         return data.train.fingerprint(), data.dev_fingerprint
 
     train, dev = fingerprints(tmp_path / "a", files)
@@ -91,8 +85,7 @@ def test_predictions_are_whole_or_not_there(tmp_path: Path) -> None:
 def make_command(directory: Path, objective: str = "mlm_nsp") -> list[str]:
     """Writes a model and tables, and gives the command that fine-tunes into `out`."""
     make_run(directory / "model", objective, num_layers=1)
-    for name in ("train", "dev"):
-        (directory / f"{name}.tsv").write_text(TEXTS)
+    write_all(directory, dict.fromkeys(("train.tsv", "dev.tsv"), TEXTS))
     paths = [f"--model={directory / 'model'}", f"--data={directory}", f"--output={directory / 'out'}"]
     return ["finetune", "classify", *paths, "--max-seq-length=16", "--epochs=1"]
 
@@ -126,23 +119,19 @@ def test_relations_are_refused_to_a_left_to_right_model(
 ) -> None:
     command = make_command(tmp_path, "ltr")
     typed = RELATION.replace("},", ', "type": "A"},')
-    for name in ("train", "dev"):
-        (tmp_path / f"{name}.jsonl").write_text(typed % "x" + typed % "y")
+    write_all(tmp_path, dict.fromkeys(("train.jsonl", "dev.jsonl"), typed % "x" + typed % "y"))
     assert main(["finetune", "relation", *command[2:], "--entities=types"]) == 2
     assert "a left-to-right --model has seen nothing of them" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_words_and_tags_are_both_named_or_neither(tmp_path: Path) -> None:
-    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
-    for name in ("train", "dev"):
-        (tmp_path / f"{name}.txt").write_text("token ner\na O\nb B-X\n")
+    files = dict.fromkeys(("train.txt", "dev.txt"), "token ner\na O\nb B-X\n")
     with pytest.raises(UserError, match="--tag-column ner is a name and --word-column 0 a number; name both"):
-        tagging.Settings(tag_column="ner").load("ner", str(tmp_path), tokenizer)
+        load(tmp_path, "ner", files, tag_column="ner")
     with pytest.raises(UserError, match="--tag-column ² is a name and"):  # a digit, but no number
-        tagging.Settings(tag_column="²").load("ner", str(tmp_path), tokenizer)
-    named = tagging.Settings(word_column="token", tag_column="ner")
-    assert named.load("ner", str(tmp_path), tokenizer).labels == ("O", "B-X", "I-X")
+        load(tmp_path, "ner", tag_column="²")
+    assert load(tmp_path, "ner", word_column="token", tag_column="ner").labels == ("O", "B-X", "I-X")
 
 
 SWAG = """\
@@ -153,14 +142,10 @@ SWAG = """\
 
 
 def test_swag_is_read_from_its_own_files(tmp_path: Path) -> None:
-    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
-    for name in ("train", "val"):
-        (tmp_path / f"{name}.csv").write_text(SWAG)
-    for name in ("train_full", "val_full"):
-        (tmp_path / f"{name}.csv").write_text(",video-id,fold-ind,startphrase,gold-ending\n")
     no_label = (line.rpartition(",")[0] + "\n" for line in SWAG.splitlines())
-    (tmp_path / "test.csv").write_text("".join(no_label))
-    data = choice.Settings().load("swag", str(tmp_path), tokenizer)
+    files = {"train.csv": SWAG, "val.csv": SWAG, "test.csv": "".join(no_label)}
+    full = ",video-id,fold-ind,startphrase,gold-ending\n"
+    data = load(tmp_path, "swag", {**files, "train_full.csv": full, "val_full.csv": full})
     assert {name: len(rows) for name, rows in data.evaluated.items()} == {"dev": 2, "test": 2}
     assert data.evaluated["dev"].targets["labels"].tolist() == [0, 1]
 
@@ -169,35 +154,27 @@ def test_swag_is_read_from_its_own_files(tmp_path: Path) -> None:
 def test_semevals_test_set_is_said_to_choose(
     tmp_path: Path, capsys: pytest.CaptureFixture, is_as_published: bool
 ) -> None:
-    tokenizer = read_model_tokenizer(tmp_path / "tokenizer", "$", "#")
     lines = '1\t"a <e1>b</e1> <e2>c</e2>"\n{}\n\n'
     relations = lines.format("Cause-Effect(e1,e2)") + lines.format("Other")
-    unlabelled = lines.format("")
-    for directory, name, content in (
-        ("SemEval2010_task8_training", "TRAIN_FILE.TXT", relations),
-        ("SemEval2010_task8_testing_keys", "TEST_FILE_FULL.TXT", relations),
-        ("SemEval2010_task8_testing", "TEST_FILE.txt", unlabelled),
-    ):
-        inner = tmp_path / directory if is_as_published else tmp_path
-        inner.mkdir(exist_ok=True)
-        (inner / name).write_text(content)
-    settings: Any = TASKS["relation"].settings()
-    assert settings.load("relation", str(tmp_path), tokenizer).evaluated.keys() == {"dev", "test"}
+    files = {
+        "SemEval2010_task8_training/TRAIN_FILE.TXT": relations,
+        "SemEval2010_task8_testing_keys/TEST_FILE_FULL.TXT": relations,
+        "SemEval2010_task8_testing/TEST_FILE.txt": lines.format(""),
+    }
+    if not is_as_published:
+        files = {name.rpartition("/")[2]: content for name, content in files.items()}
+    assert load(tmp_path, "relation", files).evaluated.keys() == {"dev", "test"}
     assert capsys.readouterr().out.startswith("note: SemEval-2010 Task 8 has no dev set: TEST_FILE_FULL.TXT")
 
 
 def test_answers_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
     content = json.loads(squad("b"))
     (question,) = content["data"][0]["paragraphs"][0]["qas"]
     answers = [{"text": "b", "answer_start": 6}]
     wrong = [{**question, "id": f"wrong{number}", "answers": answers} for number in range(7)]
     right = [{**question, "id": str(number)} for number in range(800)]
     content["data"][0]["paragraphs"][0]["qas"] = wrong + right
-    (tmp_path / "train-v1.1.json").write_text(json.dumps(content))
-    (tmp_path / "dev-v1.1.json").write_text(squad("b"))
-    settings: Any = TASKS["squad"].settings()
-    settings.load("squad", str(tmp_path), tokenizer)
+    load(tmp_path, "squad", {"train-v1.1.json": json.dumps(content), "dev-v1.1.json": squad("b")})
     said = capsys.readouterr().out
     assert "note: left out are questions whose answer is not where the file says or has no piece of" in said
     assert "first wrong0, wrong1, " in said
@@ -208,33 +185,25 @@ def test_answers_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize("name", ["val", "valid", "validation"])
 def test_a_development_set_may_have_another_usual_name(tmp_path: Path, task: str, name: str) -> None:
     files, _ = CASES[task]
-    for file, content in files.items():
-        (tmp_path / file.replace("dev", name)).write_text(content)
-    tokenizer = read_model_tokenizer(tmp_path / "tokenizer", "$", "#")
-    settings: Any = TASKS[task].settings()
-    assert "dev" in settings.load(task, str(tmp_path), tokenizer).evaluated
+    files = {file.replace("dev", name): content for file, content in files.items()}
+    assert "dev" in load(tmp_path, task, files).evaluated
     (file,) = tmp_path.glob(f"{name}*")
     other = file.with_name(file.name.replace(name, "dev"))
     other.write_text(file.read_text())
     with pytest.raises(UserError, match=rf"has dev\S+ and {name}\S+; keep one of them"):
-        settings.load(task, str(tmp_path), tokenizer)
+        load(tmp_path, task)
     for found in (file, other):
         found.unlink()
     with pytest.raises(UserError, match="no file of the dev set; looked for dev, val, valid, validation"):
-        settings.load(task, str(tmp_path), tokenizer)
+        load(tmp_path, task)
 
 
 @pytest.mark.parametrize(("task", "other"), [("squad2", "v1.1"), ("squad", "v2.0")])
 def test_the_other_version_of_squad_is_not_taken_for_the_tasks(tmp_path: Path, task: str, other: str) -> None:
-    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
-    settings: Any = TASKS[task].settings()
-    for part in ("train", "dev"):
-        (tmp_path / f"{part}-{other}.json").write_text(squad("b"))
+    files = dict.fromkeys((f"train-{other}.json", f"dev-{other}.json"), squad("b"))
     with pytest.raises(UserError, match=rf"train-{other}\.json is a file of SQuAD {other[1:]}, for the task"):
-        settings.load(task, str(tmp_path), tokenizer)
-    for part in ("train", "dev"):
-        (tmp_path / f"{part}_mine.json").write_text(squad("c"))
-    data = settings.load(task, str(tmp_path), tokenizer)
+        load(tmp_path, task, files)
+    data = load(tmp_path, task, dict.fromkeys(("train_mine.json", "dev_mine.json"), squad("c")))
     assert [answer.text for one in data._dev.examples for answer in one.answers] == ["c"]
 
 
@@ -246,37 +215,31 @@ def test_text_pair_and_label_are_columns_of_their_own() -> None:
 
 
 def test_folds_are_of_a_data_set_of_one_file(tmp_path: Path) -> None:
-    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
-    for name in ("train", "dev"):
-        (tmp_path / f"{name}.jsonl").write_text(CHOICE % 0)
-    for settings in (choice.Settings(dev_fold=1), choice.Settings(folds=2)):
+    files = dict.fromkeys(("train.jsonl", "dev.jsonl"), CHOICE % 0)
+    flags: dict[str, int]
+    for flags in ({"dev_fold": 1}, {"folds": 2}):
         with pytest.raises(
             UserError, match=r"--folds and --dev-fold go with one file for all; .* a training"
         ):
-            settings.load("swag", str(tmp_path), tokenizer)
-    for name in ("train", "dev"):
-        (tmp_path / f"{name}.jsonl").unlink()
+            load(tmp_path / "two", "swag", files, **flags)
     examples = [CHOICE.replace('"a"', f'"{context}"') % 0 for context in "abcdefgh"]
-    (tmp_path / "all.jsonl").write_text("".join(examples))
-    (tmp_path / "test.jsonl").write_text(examples[0] * 3)
-    data = choice.Settings(folds=2).load("swag", str(tmp_path), tokenizer)
+    files = {"all.jsonl": "".join(examples), "test.jsonl": examples[0] * 3}
+    data = load(tmp_path / "one", "swag", files, folds=2)
     assert {name: len(rows) for name, rows in data.evaluated.items() if name != "dev"} == {"test": 3}
 
 
 def test_a_table_of_one_file_is_parted_by_its_texts(tmp_path: Path) -> None:
-    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
     texts = [" ".join(words) for words in itertools.product("abc", repeat=3)]
     lines = [f"{text},{label}\n" for text in texts for label in "01"]
-    (tmp_path / "all.csv").write_text("".join(["text,label\n", *lines]))
-    (tmp_path / "dev.csv").write_text("text,label\na,0\n")
+    files = {"all.csv": "".join(["text,label\n", *lines]), "dev.csv": "text,label\na,0\n"}
     with pytest.raises(
         UserError, match=r"has all\.csv, a fold of which is the dev set, and dev\.csv; rename"
     ):
-        classify.Settings().load("classify", str(tmp_path), tokenizer)
+        load(tmp_path, "classify", files)
     (tmp_path / "dev.csv").unlink()
     sizes = []
     for fold in range(3):
-        data = classify.Settings(folds=3, dev_fold=fold).load("classify", str(tmp_path), tokenizer)
+        data = load(tmp_path, "classify", folds=3, dev_fold=fold)
         train, dev = data.train, data.evaluated["dev"]
         assert not texts_of(train) & texts_of(dev)
         assert len(train) + len(dev) == len(lines)
@@ -285,28 +248,24 @@ def test_a_table_of_one_file_is_parted_by_its_texts(tmp_path: Path) -> None:
 
 
 def test_words_to_which_no_column_can_be_added_are_refused_before_training(tmp_path: Path) -> None:
-    tokenizer = read_model_tokenizer(tmp_path / "tokenizer", "a", "b")
-    (tmp_path / "train.txt").write_text("word\ttag\na\tB-X\nb\tO\n")
-    (tmp_path / "dev.txt").write_text("word\ttag\tpredicted\na\tB-X\tO\nb\tO\tO\n")
-    settings = tagging.Settings(word_column="word", tag_column="tag")
+    dev = "word\ttag\tpredicted\na\tB-X\tO\nb\tO\tO\n"
+    files = {"train.txt": "word\ttag\na\tB-X\nb\tO\n", "dev.txt": dev}
     with pytest.raises(UserError, match=r"dev\.txt has two columns named 'predicted'"):
-        settings.load("ner", str(tmp_path), tokenizer)
+        load(tmp_path, "ner", files, word_column="word", tag_column="tag")
 
 
 @pytest.mark.parametrize(
-    ("task", "train", "dev", "labels", "note"),
+    ("task", "files", "labels", "note"),
     [
         (
             "classify",
-            ("train.tsv", "text\tlabel\na\tx\nb\tz\n"),
-            ("dev.tsv", "text\tlabel\na\ty\nc\ty\n"),
+            {"train.tsv": "text\tlabel\na\tx\nb\tz\n", "dev.tsv": "text\tlabel\na\ty\nc\ty\n"},
             ("x", "y", "z"),
             "note: training has no example of y, which dev has 2 of",
         ),
         (
             "ner",
-            ("train.txt", "a B-X\nb O\n"),
-            ("dev.txt", "a B-Y\nb O\n"),
+            {"train.txt": "a B-X\nb O\n", "dev.txt": "a B-Y\nb O\n"},
             ("O", "B-X", "I-X", "B-Y", "I-Y"),
             "note: tags of dev that no word of the training file has: B-Y, I-Y",
         ),
@@ -316,45 +275,31 @@ def test_labels_that_only_dev_has_are_learnt_to_be_wrong(
     tmp_path: Path,
     capsys: pytest.CaptureFixture,
     task: str,
-    train: tuple[str, str],
-    dev: tuple[str, str],
+    files: Mapping[str, str],
     labels: tuple[str, ...],
     note: str,
 ) -> None:
-    for name, content in (train, dev):
-        (tmp_path / name).write_text(content)
-    settings: Any = TASKS[task].settings()
-    data = settings.load(task, str(tmp_path), read_model_tokenizer(tmp_path / "tokenizer"))
-    assert data.labels == labels
+    assert load(tmp_path, task, files).labels == labels
     assert capsys.readouterr().out.splitlines() == [note]
 
 
 def test_a_table_without_names_has_columns_by_number(tmp_path: Path) -> None:
-    (tmp_path / "train.tsv").write_text("x\ta b\ny\tc\n")
-    (tmp_path / "dev.csv").write_text("x,b\n")
-    settings = classify.Settings(text_column="1", label_column="0")
-    data = settings.load("classify", str(tmp_path), read_model_tokenizer(tmp_path / "tokenizer"))
+    files = {"train.tsv": "x\ta b\ny\tc\n", "dev.csv": "x,b\n"}
+    data = load(tmp_path, "classify", files, text_column="1", label_column="0")
     assert (data.labels, len(data.train), len(data.evaluated["dev"])) == (("x", "y"), 2, 1)
 
 
 def test_a_table_may_be_in_latin_1(tmp_path: Path) -> None:
-    table = "text\tlabel\nca fé\tx\nb\ty\n"
-    for name in ("train", "dev"):
-        (tmp_path / f"{name}.tsv").write_text(table, encoding="latin-1")
-    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
+    table = "text\tlabel\nca fé\tx\nb\ty\n".encode("latin-1")
     with pytest.raises(UserError, match=r"train.tsv, line 2 is not UTF-8; convert it"):
-        classify.Settings().load("classify", str(tmp_path), tokenizer)
-    data = classify.Settings(encoding="latin-1").load("classify", str(tmp_path), tokenizer)
-    assert data.labels == ("x", "y")
+        load(tmp_path, "classify", {"train.tsv": table, "dev.tsv": table})
+    assert load(tmp_path, "classify", encoding="latin-1").labels == ("x", "y")
 
 
 def test_a_split_may_be_a_directory_of_json(tmp_path: Path) -> None:
-    (tmp_path / "train").mkdir()
-    for name, label in (("b", "y"), ("a", "x")):
-        (tmp_path / "train" / f"{name}.json").write_text(json.dumps({"text": "a b", "label": label}) + "\n")
-    (tmp_path / "dev.json").write_text('{"text": "b", "label": "x"}\n')
-    data = classify.Settings().load("classify", str(tmp_path), read_model_tokenizer(tmp_path / "tokenizer"))
-    assert data.train.targets["labels"].tolist() == [0, 1]
+    line = '{"text": "a b", "label": "%s"}\n'
+    files = {"train/b.json": line % "y", "train/a.json": line % "x", "dev.json": line % "x"}
+    assert load(tmp_path, "classify", files).train.targets["labels"].tolist() == [0, 1]
 
 
 def texts_of(rows: Rows) -> set[bytes]:
@@ -362,11 +307,9 @@ def texts_of(rows: Rows) -> set[bytes]:
 
 
 def test_one_example_that_is_always_the_same_is_not_named(tmp_path: Path) -> None:
-    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
-    (tmp_path / "train.jsonl").write_text(CHOICE % 0)
     for count, degenerate in ((1, None), (2, "every choice has index 0, counted from 0")):
-        (tmp_path / "dev.jsonl").write_text(CHOICE % 0 * count)
-        data = choice.Settings().load("swag", str(tmp_path), tokenizer)
+        files = {"train.jsonl": CHOICE % 0, "dev.jsonl": CHOICE % 0 * count}
+        data = load(tmp_path, "swag", files)
 
         def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             yield np.arange(len(rows)), np.tile(np.float32([1, 0]), (len(rows), 1))

@@ -14,8 +14,8 @@ from bert_jax.tasks import TASKS
 from data_pipeline.tasks.finetuning.rows import Rows
 from data_pipeline.tasks.glue.tasks import GLUE_TASKS
 from tests.bert_jax.small_run import make_run
-from tests.data_pipeline.tasks.files import squad_json, write
-from tests.data_pipeline.tasks.small_tokenizer import read_model_tokenizer
+from tests.bert_jax.tasks.loaded import load
+from tests.data_pipeline.tasks.files import json_lines, squad_json, write
 
 WORDS = ("the", "cat", "sat", "on", "a", "mat")
 COUNT = 30
@@ -107,10 +107,6 @@ def questions(random: Random, task: str) -> dict[str, str]:
     return {f"{split}-v{version}.json": text for split in ("train", "dev")}
 
 
-def json_lines(lines: Sequence[Any]) -> str:
-    return "".join(json.dumps(line) + "\n" for line in lines)
-
-
 FILES: dict[str, Files] = {
     "glue": glue,
     "classify": texts,
@@ -128,12 +124,8 @@ NOT_OF_ITEMS = {"squad2": {"best_exact", "best_exact_thresh", "best_f1", "best_f
 @pytest.mark.parametrize("task", TASKS)
 def test_items_give_back_the_metrics(tmp_path: Path, task: str) -> None:
     random = np.random.default_rng(3)
-    for name, text in FILES[TASKS[task].module](random, task).items():
-        write(tmp_path / name, text)
-    settings: Any = TASKS[task].settings()
-    if task == "tag":
-        settings = type(settings)(scheme="none")
-    data = settings.load(task, str(tmp_path), read_model_tokenizer(tmp_path / "tokenizer", "$", "#"))
+    flags = {"scheme": "none"} if task == "tag" else {}
+    data = load(tmp_path, task, FILES[TASKS[task].module](random, task), **flags)
 
     def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         shape: tuple[int, ...] = {

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_jax.tasks import TASKS
 from data_pipeline.tasks.finetuning.rows import Rows
-from tests.data_pipeline.tasks.files import squad_json, write
-from tests.data_pipeline.tasks.small_tokenizer import read_model_tokenizer
+from tests.bert_jax.tasks.loaded import load
+from tests.data_pipeline.tasks.files import squad_json
 
 PASSAGE = "the cat sat on a mat"
 QUESTIONS: list[dict[str, Any]] = [
@@ -20,14 +19,6 @@ QUESTIONS: list[dict[str, Any]] = [
 ]
 # A piece is a letter, so the answer stands behind [CLS] who [SEP] the.
 START, END = 8, 13
-
-
-def load(directory: Path, task: str) -> Any:
-    version, questions = ("2.0", QUESTIONS) if task == "squad2" else ("1.1", QUESTIONS[:1])
-    for part in ("train", "dev"):
-        write(directory / f"{part}-v{version}.json", squad_json(PASSAGE, questions))
-    settings: Any = TASKS[task].settings()
-    return settings.load(task, str(directory), read_model_tokenizer(directory / "tokenizer"))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +52,9 @@ def test_answers_are_written_and_scored(
     learnt: Mapping[str, float],
     degenerate: str | None,
 ) -> None:
-    data = load(tmp_path, task)
+    version, questions = ("2.0", QUESTIONS) if task == "squad2" else ("1.1", QUESTIONS[:1])
+    names = (f"train-v{version}.json", f"dev-v{version}.json")
+    data = load(tmp_path, task, dict.fromkeys(names, squad_json(PASSAGE, questions)))
 
     def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         logits = np.zeros((len(rows), rows.sequence_lengths().max(), 2), np.float32)

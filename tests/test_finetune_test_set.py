@@ -4,7 +4,6 @@ import json
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +11,12 @@ import pytest
 from bert_jax.cli.main import main
 from bert_jax.finetuning_config import FineTuningConfig
 from bert_jax.formats.open_model import open_model
-from bert_jax.tasks import TASKS, tagging
+from bert_jax.tasks import TASKS
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.rows import Rows
 from tests.bert_jax.small_run import make_run
-from tests.data_pipeline.tasks.small_tokenizer import read_model_tokenizer
+from tests.bert_jax.tasks.loaded import load
+from tests.data_pipeline.tasks.files import write_all
 
 TEXTS = "text\tlabel\nthe cat\tx\na dog\ty\n"
 NUMBERS = "text\tlabel\nthe cat\t-1\na dog\t2\n"
@@ -84,10 +84,10 @@ REFUSED: list[tuple[str, str, str]] = [
 ]
 
 
-def write(directory: Path, task: str, test: str) -> None:
+def files_of(task: str, test: str | None = None) -> dict[str, str]:
+    """Contents by name; without a test set if it is None."""
     train, dev, suffix = DATA[task]
-    for name, content in (("train", train), ("dev", dev), ("test", test)):
-        (directory / f"{name}{suffix}").write_text(content)
+    return {f"train{suffix}": train, f"dev{suffix}": dev} | ({} if test is None else {f"test{suffix}": test})
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def metrics(model: Path, directory: Path, task: str, *more: str) -> Mapping[str,
 
 
 def test_figures_of_a_test_set_are_shown(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    write(tmp_path, "classify", TEXTS + "the mat\tx\n")
+    write_all(tmp_path, files_of("classify", TEXTS + "the mat\tx\n"))
     found = metrics(model, tmp_path, "classify")
     assert {name for name in found if name.startswith("test_")} == {
         "test_accuracy",
@@ -119,8 +119,7 @@ def test_figures_of_a_test_set_are_shown(model: Path, tmp_path: Path, capsys: py
 def test_a_test_set_that_comes_or_changes_after_training_is_predicted(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    write(tmp_path, "classify", "")
-    (tmp_path / "test.tsv").unlink()
+    write_all(tmp_path, files_of("classify"))
     assert not any(name.startswith("test_") for name in metrics(model, tmp_path, "classify"))
     curve = (tmp_path / "out" / "best" / "metrics.jsonl").read_bytes()
     for test, count in (("text\nthe mat\n", 1), (TEXTS, 2), (TEXTS.replace("dog\ty", "dog\tx"), 2)):
@@ -139,8 +138,7 @@ def test_a_test_set_that_comes_or_changes_after_training_is_predicted(
 
 def test_the_best_probe_of_an_earlier_start_predicts_a_new_test_set(model: Path, tmp_path: Path) -> None:
     """Its layer may be one whose features the later start does not compute."""
-    write(tmp_path, "classify", "")
-    (tmp_path / "test.tsv").unlink()
+    write_all(tmp_path, files_of("classify"))
     layers = range(open_model(model).config.num_layers + 1)
     flags = ["--frozen-layers", str(layers[-1]), "--features.combine=each", "--features.layers"]
     metrics(model, tmp_path, "classify", *flags, str(layers[0]), str(layers[-1]))
@@ -152,33 +150,23 @@ def test_the_best_probe_of_an_earlier_start_predicts_a_new_test_set(model: Path,
 
 @pytest.mark.parametrize("task", DATA)
 def test_a_test_set_is_known_by_what_it_is_scored_by(tmp_path: Path, task: str) -> None:
-    _, dev, suffix = DATA[task]
-    with_one = load(tmp_path, task, dev).test_fingerprint
-    assert load(tmp_path, task, dev).test_fingerprint == with_one
+    dev = DATA[task][1]
+    with_one = load(tmp_path / "one", task, files_of(task, dev)).test_fingerprint
+    assert load(tmp_path / "same", task, files_of(task, dev)).test_fingerprint == with_one
     changed = {"classify": ("dog\ty", "dog\tx"), "regress": ("dog\t2", "dog\t3"), "ner": ("dog O", "dog B-X")}
     changed |= {
         "swag": ('"label": 0', '"label": 1'),
         "relation": ('"x"', '"y"'),
         "rank": ("[0, 1]", "[1, 1]"),
     }
-    assert load(tmp_path, task, dev.replace(*changed[task])).test_fingerprint != with_one
-    (tmp_path / f"test{suffix}").unlink()
-    assert read(tmp_path, task).test_fingerprint == ""
-
-
-def load(directory: Path, task: str, test: str) -> Any:
-    write(directory, task, test)
-    return read(directory, task)
-
-
-def read(directory: Path, task: str) -> Any:
-    settings: Any = TASKS[task].settings()
-    return settings.load(task, str(directory), read_model_tokenizer(directory / "tokenizer", "$", "#"))
+    other = files_of(task, dev.replace(*changed[task]))
+    assert load(tmp_path / "other", task, other).test_fingerprint != with_one
+    assert load(tmp_path / "none", task, files_of(task)).test_fingerprint == ""
 
 
 @pytest.mark.parametrize("task", DATA)
 def test_a_test_set_with_labels_is_scored_as_the_development_set_is(tmp_path: Path, task: str) -> None:
-    data = load(tmp_path, task, DATA[task][1])
+    data = load(tmp_path, task, files_of(task, DATA[task][1]))
     said, metrics = SAID[task]
 
     def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -191,18 +179,17 @@ def test_a_test_set_with_labels_is_scored_as_the_development_set_is(tmp_path: Pa
 
 @pytest.mark.parametrize("task", DATA)
 def test_metrics_that_may_choose_the_best_trial_are_shown(tmp_path: Path, task: str) -> None:
-    data = load(tmp_path, task, DATA[task][1])
+    data = load(tmp_path, task, files_of(task, DATA[task][1]))
     head = TASKS[task].settings().head(task, FineTuningConfig())
     assert {metric.name for metric in data.metrics} <= {metric.name for metric in head.metrics}
 
 
 def test_glues_test_sets_are_predicted_for_its_server(tmp_path: Path) -> None:
     lines = "sentence1\tsentence2\tgold_label\n" + "the cat\ta dog\tneutral\n" * 3
-    for split in ("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched"):
-        (tmp_path / f"{split}.tsv").write_text(lines)
-    (tmp_path / "diagnostic.tsv").write_text("sentence1\tsentence2\nthe cat\ta dog\n")
-    settings: Any = TASKS["mnli"].settings()
-    data = settings.load("mnli", str(tmp_path), read_model_tokenizer(tmp_path / "tokenizer"))
+    splits = ("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched")
+    files = {f"{split}.tsv": lines for split in splits}
+    files["diagnostic.tsv"] = "sentence1\tsentence2\nthe cat\ta dog\n"
+    data = load(tmp_path, "mnli", files)
 
     def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield np.arange(len(rows)), np.eye(3, dtype=np.float32)[: len(rows)]
@@ -217,7 +204,7 @@ def test_glues_test_sets_are_predicted_for_its_server(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("task", "test"), UNLABELLED)
 def test_a_test_set_without_labels_is_read(tmp_path: Path, task: str, test: str) -> None:
-    data = load(tmp_path, task, test)
+    data = load(tmp_path, task, files_of(task, test))
     targets = data.evaluated["test"].targets.keys()
     assert targets <= {"entity_positions"}
 
@@ -227,13 +214,13 @@ def test_a_label_of_a_test_set_that_cannot_be_scored_is_named(
     tmp_path: Path, task: str, test: str, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        load(tmp_path, task, test)
+        load(tmp_path, task, files_of(task, test))
 
 
 def test_words_without_tags_are_predicted_alone(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    write(tmp_path, "ner", "the\n\nmat\n")
+    write_all(tmp_path, files_of("ner", "the\n\nmat\n"))
     assert metrics(model, tmp_path, "ner").keys() == {"precision", "recall", "f1"}
     (line,) = (
         line for line in capsys.readouterr().out.splitlines() if line.startswith("metrics of each type")
@@ -245,8 +232,7 @@ def test_words_without_tags_are_predicted_alone(
 
 def test_tags_that_mark_no_entities_are_scored_word_by_word(model: Path, tmp_path: Path) -> None:
     tags = "the DT\ncat NN\n\ndog NN\n"
-    for name in ("train", "dev", "test"):
-        (tmp_path / f"{name}.txt").write_text(tags)
+    write_all(tmp_path, dict.fromkeys(("train.txt", "dev.txt", "test.txt"), tags))
     assert metrics(model, tmp_path, "tag", "--scheme=none").keys() == {
         "accuracy",
         "macro_f1",
@@ -272,23 +258,20 @@ def test_tags_that_mark_no_entities_are_scored_word_by_word(model: Path, tmp_pat
     ],
 )
 def test_other_tags_of_words_are_named(tmp_path: Path, test: str, message: str | None) -> None:
-    for name, content in (("train", "the DT\ncat NN\n"), ("dev", "the DT\n"), ("test", test)):
-        (tmp_path / f"{name}.txt").write_text(content)
-    settings = tagging.Settings(scheme="none")
-    tokenizer = read_model_tokenizer(tmp_path / "tokenizer")
+    files = {"train.txt": "the DT\ncat NN\n", "dev.txt": "the DT\n", "test.txt": test}
     if message is None:
-        assert "tag_ids" not in settings.load("tag", str(tmp_path), tokenizer).evaluated["test"].tokens
+        data = load(tmp_path, "tag", files, scheme="none")
+        assert "tag_ids" not in data.evaluated["test"].tokens
     else:
         with pytest.raises(UserError, match=message):
-            settings.load("tag", str(tmp_path), tokenizer)
+            load(tmp_path, "tag", files, scheme="none")
 
 
 @pytest.mark.parametrize(
     ("test", "is_scored"), [("word tag\nthe O\ncat B-X\n", True), ("word\nthe\n", False)]
 )
 def test_columns_of_tags_are_found_by_name(tmp_path: Path, test: str, is_scored: bool) -> None:
-    for name, content in (("train", f"word tag\n{TAGS}"), ("dev", f"word tag\n{TAGS}"), ("test", test)):
-        (tmp_path / f"{name}.txt").write_text(content)
-    settings = tagging.Settings(word_column="word", tag_column="tag")
-    data = settings.load("ner", str(tmp_path), read_model_tokenizer(tmp_path / "tokenizer"))
+    tagged = f"word tag\n{TAGS}"
+    files = {"train.txt": tagged, "dev.txt": tagged, "test.txt": test}
+    data = load(tmp_path, "ner", files, word_column="word", tag_column="tag")
     assert ("tag_ids" in data.evaluated["test"].tokens) is is_scored

@@ -9,6 +9,7 @@ import tensorflow_datasets as tfds
 from bert_jax.cli.main import main
 from bert_jax.tasks import glue
 from tests.bert_jax.small_run import make_run
+from tests.data_pipeline.tasks.files import json_lines, write_all
 from tests.data_pipeline.tasks.small_tokenizer import read_model_tokenizer
 from tests.data_pipeline.tiny_tfds import (
     cola_features,
@@ -78,14 +79,10 @@ def finetune(directory: Path, task: str, data: str, output: str) -> int:
 def write_files(directory: Path) -> Path:
     """The same examples as files."""
     files = directory / "files"
-    files.mkdir()
-    lines = "".join(f"{json.dumps(text)}\n" for text in TEXTS)
     words = [zip(*(s[name] for name in ("tokens", "pos", "chunks", "ner")), strict=True) for s in SENTENCES]
     columns = "".join("".join("\t".join(line) + "\n" for line in sentence) + "\n" for sentence in words)
-    for part in ("train", "dev", "test"):
-        (files / f"{part}.jsonl").write_text(lines)
-    for part in ("train", "dev"):
-        (files / f"{part}.conll").write_text(columns)
+    write_all(files, dict.fromkeys(("train.jsonl", "dev.jsonl", "test.jsonl"), json_lines(TEXTS)))
+    write_all(files, dict.fromkeys(("train.conll", "dev.conll"), columns))
     return files
 
 

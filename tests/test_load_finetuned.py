@@ -12,6 +12,7 @@ from bert_jax.cli.main import main
 from bert_jax.tasks.finetuning import task as task_module
 from data_pipeline.errors import UserError
 from tests.bert_jax.small_finetuned import make_trial
+from tests.data_pipeline.tasks.files import json_lines
 
 TEXTS = ["the cat sat", "Paris is a city", "the dog " * 20, "on"]
 PASSAGE = "the cat sat on the mat . Paris is a city ."
@@ -83,9 +84,7 @@ def test_labels_are_those_of_the_command(tmp_path: Path) -> None:
     assert model.labels == ("yes", "no")
     with pytest.warns(UserWarning, match="1 text was cut to 16 tokens"):
         found = model.predict(TEXTS)
-    lines = predict_file(
-        tmp_path, tmp_path / "new.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in TEXTS)
-    )
+    lines = predict_file(tmp_path, tmp_path / "new.jsonl", json_lines({"text": text} for text in TEXTS))
     assert_like(found, [json.loads(line)["prediction"] for line in lines.splitlines()])
     assert model.predict([]) == []
 
@@ -102,9 +101,7 @@ def test_objects_are_answered_as_lines_of_json(
 ) -> None:
     make_trial(tmp_path, kind, task, labels, settings=settings)
     model = bert_jax.load_finetuned(tmp_path)
-    lines = predict_file(
-        tmp_path, tmp_path / "new.jsonl", "".join(json.dumps(example) + "\n" for example in examples)
-    )
+    lines = predict_file(tmp_path, tmp_path / "new.jsonl", json_lines(examples))
     by_command = [json.loads(line)["prediction"] for line in lines.splitlines()]
     assert_like(model.predict(examples), by_command)
     lacking = dict(examples[0])

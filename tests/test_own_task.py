@@ -1,6 +1,7 @@
 """A task with a head of its own is a module and a line of the table: all commands know it."""
 
 import dataclasses
+import functools
 import json
 import sys
 import types
@@ -24,11 +25,11 @@ from bert_jax.tasks.finetuning.head import Head, example_inputs, real_rows
 from bert_jax.tasks.finetuning.labelled_data import LabelledData, label_texts, predict_texts
 from bert_jax.tasks.finetuning.predict_records import predict_records
 from bert_jax.tasks.finetuning.task import AppliedModel, Prediction, TaskSettings
-from data_pipeline.tasks.classify import TextExample, read_table, text_example, text_rows
+from data_pipeline.tasks.classify import read_table, text_example, text_rows
 from data_pipeline.tasks.finetuning.encode import make_task_tokenizer
 from data_pipeline.tasks.finetuning.flags import TaskFlags
 from data_pipeline.tasks.finetuning.labels import label_targets
-from data_pipeline.tasks.finetuning.records import Record, read_records
+from data_pipeline.tasks.finetuning.records import read_records
 from data_pipeline.tasks.finetuning.splits import require_split
 from tests.bert_jax.small_run import make_run, trainable_params
 
@@ -70,10 +71,6 @@ def absolute_error(targets: np.ndarray, predictions: np.ndarray) -> float:
     return float(absolute_errors(targets, predictions).mean())
 
 
-def unlabelled(record: Record) -> TextExample:
-    return text_example(record, "text")
-
-
 @dataclasses.dataclass(frozen=True)
 class Flags(TaskFlags):
     """A directory with train and dev."""
@@ -88,7 +85,7 @@ class Settings(Flags, TaskSettings):
 
     def load(self, task: str, data: str, tokenizer: Tokenizer) -> LabelledData:
         plain = make_task_tokenizer(tokenizer)
-        examples = [read_table(require_split(data, s), "text", None, "n") for s in ("train", "dev")]
+        examples = [read_table(require_split(data, s), ["text"], "n") for s in ("train", "dev")]
         train, dev = (text_rows(found, plain, 16, label_targets(found, ())) for found in examples)
         return LabelledData((), {ERROR: (absolute_error, absolute_errors)}, train, {"dev": dev}, {})
 
@@ -96,11 +93,13 @@ class Settings(Flags, TaskSettings):
         return Counting(config, (ERROR,))
 
     def predict_file(self, job: Prediction) -> int:
-        read = lambda: read_records(job.input, ["text"])  # noqa: E731
-        return predict_records(job, read, unlabelled, lambda found: label_texts(found, job.model, 16))
+        read = functools.partial(read_records, job.input, ["text"])
+        parse = functools.partial(text_example, columns=["text"])
+        predict = functools.partial(label_texts, model=job.model, max_length=16)
+        return predict_records(job, read, parse, predict)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[Any]:
-        return predict_texts(examples, ["text"], unlabelled, model, 16)
+        return predict_texts(examples, ["text"], text_example, model, 16)
 
 
 @pytest.fixture

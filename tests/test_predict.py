@@ -28,6 +28,7 @@ from data_pipeline.tasks.glue.submission import submission_text, write_submissio
 from data_pipeline.tasks.ranking import read_candidates
 from data_pipeline.tasks.tagging.columns import Sentence
 from tests.bert_jax.small_finetuned import make_trial
+from tests.data_pipeline.tasks.files import json_lines
 from tests.data_pipeline.tasks.small_rows import make_rows
 
 LONG = "the cat sat on the mat and saw the dog here . Paris is a city of cafe on the mat, naive cat"
@@ -54,6 +55,14 @@ def predict(directory: Path, content: str, suffix: str) -> str:
     return output.read_bytes().decode()
 
 
+def refuse(directory: Path, content: str, suffix: str, *flags: str) -> None:
+    """Asserts that `bert-jax predict` refuses a file, and writes nothing."""
+    file, output = directory / f"bad{suffix}", directory / f"bad-predicted{suffix}"
+    file.write_text(content)
+    assert main(["predict", f"--model={directory}", f"--input={file}", f"--output={output}", *flags]) == 2
+    assert not output.exists()
+
+
 def objects(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
@@ -62,7 +71,7 @@ def test_questions_that_are_cut_are_counted(tmp_path: Path, capsys: pytest.Captu
     settings = {"max_seq_length": 20, "max_query_length": 3, "doc_stride": 5}
     make_trial(tmp_path, "spans", "squad", settings=settings)
     questions = [{"question": question, "context": "the dog"} for question in ("the cat", "the cat sat on")]
-    predict(tmp_path, "".join(json.dumps(question) + "\n" for question in questions), ".jsonl")
+    predict(tmp_path, json_lines(questions), ".jsonl")
     assert "warning: 1 text was cut to 3 tokens" in capsys.readouterr().out
 
 
@@ -77,8 +86,8 @@ def test_answers_have_their_place_in_the_passage(tmp_path: Path) -> None:
     paragraphs = [{"context": c, "qas": q} for c, q in zip(contexts, questions, strict=True)]
     content = {"version": "x", "data": [{"title": "t", "paragraphs": paragraphs}]}
     found = json.loads(predict(tmp_path, json.dumps(content), ".json"))
-    lines = "".join(
-        json.dumps({"id": question["id"], "question": question["question"], "context": context}) + "\n"
+    lines = json_lines(
+        {**question, "context": context}
         for context, group in zip(contexts, questions, strict=True)
         for question in group
     )
@@ -105,7 +114,7 @@ def test_candidates_come_back_in_order_without_being_judged(tmp_path: Path) -> N
     make_trial(tmp_path, "in_batch_ranking", "rank", settings={"max_seq_length": 16})
     candidates = {"cat": ["dog", "the cat", "Paris is a city"], "city": ["mat"], "mat": ["a mat", "dog"]}
     lines = [{"query": query, "candidates": texts, "id": query} for query, texts in candidates.items()]
-    found = objects(predict(tmp_path, "".join(json.dumps(line) + "\n" for line in lines), ".jsonl"))
+    found = objects(predict(tmp_path, json_lines(lines), ".jsonl"))
     ranked = {line["id"]: line["prediction"]["ranked"] for line in found}
     for query, texts in candidates.items():
         assert sorted(one["candidate"] for one in ranked[query]) == sorted(texts)
@@ -128,7 +137,7 @@ def test_candidates_come_back_in_order_without_being_judged(tmp_path: Path) -> N
 def test_choices_come_back_in_the_form_of_their_data_set(tmp_path: Path) -> None:
     make_trial(tmp_path, "choice", "swag", settings={"max_seq_length": 16})
     lines = [{"context": "the cat", "choices": ["sat", "saw", "was", "on"][: 2 + i % 3]} for i in range(5)]
-    found = objects(predict(tmp_path, "".join(json.dumps(line) + "\n" for line in lines), ".jsonl"))
+    found = objects(predict(tmp_path, json_lines(lines), ".jsonl"))
     predictions = [line.pop("prediction") for line in found]
     assert found == lines
     for prediction, given in zip(predictions, lines, strict=True):
@@ -158,10 +167,8 @@ def test_glues_own_files_come_back(tmp_path: Path, capsys: pytest.CaptureFixture
     assert rows[0][4] in ("0", "1")
 
     for foreign in ("id\ttext\tnote\tby\n1\tthe cat\tx\ty\n", "1\tthe cat\tx\n"):
-        (tmp_path / "foreign.tsv").write_text(foreign)
-        flags = [f"--input={tmp_path / 'foreign.tsv'}", f"--output={tmp_path / 'out.tsv'}"]
-        assert main(["predict", f"--model={tmp_path / 'cola'}", *flags]) == 2
-        assert "foreign.tsv has no column sentence; it has" in capsys.readouterr().err
+        refuse(tmp_path / "cola", foreign, ".tsv")
+        assert "bad.tsv has no column sentence; it has" in capsys.readouterr().err
 
     names = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
     whole = "7\t1\t2\tthe cat\t\t0\n" + "8\t1\t2\tcat\tdog\t1\n" * 1000
@@ -173,10 +180,8 @@ def test_glues_own_files_come_back(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "warning: left out are lines without all columns: 1, first " in said
     assert "new.tsv, line 4\n" in said
     assert "1,001 examples: " in said
-    (tmp_path / "short.tsv").write_text(names + "broken\n" + whole[:100])
-    flags = [f"--input={tmp_path / 'short.tsv'}", f"--output={tmp_path / 'out.tsv'}"]
-    assert main(["predict", f"--model={tmp_path / 'qqp'}", *flags]) == 2
-    assert "short.tsv, line 2 does not have 6 columns; lines with" in capsys.readouterr().err
+    refuse(tmp_path / "qqp", names + "broken\n" + whole[:100], ".tsv")
+    assert "bad.tsv, line 2 does not have 6 columns; lines with" in capsys.readouterr().err
 
     pair = {"sentence1": "the cat", "sentence2": "a cat"}
     of_tfds = predict(tmp_path / "mrpc", json.dumps(pair) + "\n", ".jsonl")
@@ -198,9 +203,7 @@ def test_the_record_of_another_version_is_named(tmp_path: Path, capsys: pytest.C
     fields = json.loads((tmp_path / "config.json").read_text())
     del fields["labels"]
     write_json(tmp_path / "config.json", fields)
-    (tmp_path / "new.tsv").write_text("text\nthe cat\n")
-    paths = [f"--input={tmp_path / 'new.tsv'}", f"--output={tmp_path / 'out.tsv'}"]
-    assert main(["predict", f"--model={tmp_path}", *paths]) == 2
+    refuse(tmp_path, "text\nthe cat\n", ".tsv")
     assert "config.json has no 'labels'" in capsys.readouterr().err
 
 
@@ -211,9 +214,7 @@ def test_a_task_of_another_version_is_named(
     make_trial(tmp_path, "classification", "classify", ("no", "yes"))
     fields = json.loads((tmp_path / "config.json").read_text())
     write_json(tmp_path / "config.json", {**fields, **changed})
-    (tmp_path / "new.tsv").write_text("text\nthe cat\n")
-    paths = [f"--input={tmp_path / 'new.tsv'}", f"--output={tmp_path / 'out.tsv'}"]
-    assert main(["predict", f"--model={tmp_path}", *paths]) == 2
+    refuse(tmp_path, "text\nthe cat\n", ".tsv")
     assert "was fine-tuned by another version of bert-jax: " in capsys.readouterr().err
 
 
@@ -241,7 +242,7 @@ def test_relations_come_back_in_both_forms(tmp_path: Path) -> None:
     assert found.pop() == ""
     entities = {"head": {"start": 4, "stop": 7}, "tail": {"start": 19, "stop": 22}}
     lines = [{"text": f"The {word} sat on the mat.", **entities} for word in ("cat", "dog")]
-    as_json = objects(predict(tmp_path, "".join(json.dumps(line) + "\n" for line in lines), ".jsonl"))
+    as_json = objects(predict(tmp_path, json_lines(lines), ".jsonl"))
     for sentence, text in zip(sentences, found, strict=True):
         assert text.splitlines()[0] == sentence
     for text, line in zip(found, as_json, strict=False):
@@ -271,10 +272,8 @@ def test_a_file_in_another_encoding_stays_in_it(tmp_path: Path, capsys: pytest.C
 
 
 def test_an_unknown_encoding_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    make_trial(tmp_path / "model", "classification", "classify", ("a", "b"), settings={"max_seq_length": 16})
-    (tmp_path / "a.jsonl").write_text('{"text": "cat"}\n')
-    words = [f"--model={tmp_path / 'model'}", f"--input={tmp_path / 'a.jsonl'}", "--encoding=nonsense"]
-    assert main(["predict", *words, f"--output={tmp_path / 'out.jsonl'}"]) == 2
+    make_trial(tmp_path, "classification", "classify", ("a", "b"), settings={"max_seq_length": 16})
+    refuse(tmp_path, '{"text": "cat"}\n', ".jsonl", "--encoding=nonsense")
     assert "encoding 'nonsense' is unknown; utf-8 and latin-1 are usual" in capsys.readouterr().err
 
 
@@ -397,21 +396,24 @@ def test_a_bad_row_far_down_is_known_before_anything_is_predicted(
     predict(tmp_path, good, suffix)
     assert len(parts) >= 5
     parts.clear()
-    (tmp_path / f"x{suffix}").write_text(good + bad)
-    paths = [f"--input={tmp_path / f'x{suffix}'}", f"--output={tmp_path / f'y{suffix}'}"]
-    assert main(["predict", f"--model={tmp_path}", *paths]) == 2
+    refuse(tmp_path, good + bad, suffix)
     assert message in capsys.readouterr().err
     assert not parts
+
+
+def check_unusable(model: Path, message: str, capsys: pytest.CaptureFixture) -> None:
+    """Neither `predict` nor `convert` takes the model, and both say why."""
+    (model / "x.csv").write_text("text\ncat\n")
+    flags = [f"--input={model / 'x.csv'}", f"--output={model / 'y.csv'}"]
+    for command in (["predict", *flags], ["convert", f"--output={model / 'z'}"]):
+        assert main([*command, f"--model={model}"]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_a_trial_without_checkpoint_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     make_trial(tmp_path, "classification", "classify", ("no", "yes"))
     shutil.rmtree(tmp_path / "checkpoints")
-    (tmp_path / "x.csv").write_text("text\ncat\n")
-    flags = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.csv'}"]
-    for command in (["predict", *flags], ["convert", f"--output={tmp_path / 'z'}"]):
-        assert main([*command, f"--model={tmp_path}"]) == 2
-        assert "has no checkpoint; of the finished trials only the best one" in capsys.readouterr().err
+    check_unusable(tmp_path, "has no checkpoint; of the finished trials only the best one", capsys)
 
 
 @pytest.mark.parametrize(
@@ -427,22 +429,14 @@ def test_a_trial_that_is_not_whole_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture, file: str, content: str | None, message: str
 ) -> None:
     make_trial(tmp_path, "classification", "classify", ("no", "yes"), settings={"max_seq_length": 12})
-    (tmp_path / "x.csv").write_text("text\ncat\n")
     (tmp_path / file).unlink() if content is None else (tmp_path / file).write_text(content)
-    flags = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.csv'}"]
-    for command in (["predict", *flags], ["convert", f"--output={tmp_path / 'z'}"]):
-        assert main([*command, f"--model={tmp_path}"]) == 2
-        assert message in capsys.readouterr().err
+    check_unusable(tmp_path, message, capsys)
 
 
 def test_a_grid_without_a_finished_trial_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "trials" / "lr1").mkdir(parents=True)
-    (tmp_path / "x.csv").write_text("text\ncat\n")
-    flags = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.csv'}"]
-    for command in (["predict", *flags], ["convert", f"--output={tmp_path / 'z'}"]):
-        assert main([*command, f"--model={tmp_path}"]) == 2
-        said = capsys.readouterr().err
-        assert f"{tmp_path} is not finished; run its `bert-jax finetune` again, which resumes it" in said
+    message = f"{tmp_path} is not finished; run its `bert-jax finetune` again, which resumes it"
+    check_unusable(tmp_path, message, capsys)
 
 
 def test_a_grid_that_is_not_finished_is_used_with_a_warning(
@@ -480,7 +474,7 @@ def test_a_grid_that_is_not_finished_is_used_with_a_warning(
 def test_half_a_character_beside_the_text_comes_back(tmp_path: Path) -> None:
     make_trial(tmp_path / "a", "regression", "regress", settings={"max_seq_length": 12})
     lines = [{"text": "the café", "user": user} for user in ("é", "a\ud83d")]
-    text = predict(tmp_path / "a", "".join(json.dumps(line) + "\n" for line in lines), ".jsonl")
+    text = predict(tmp_path / "a", json_lines(lines), ".jsonl")
     assert text.startswith('{"text": "the café", "user": "é", ')
     assert [{name: line[name] for name in ("text", "user")} for line in objects(text)] == lines
     settings = {"max_seq_length": 20, "max_query_length": 6, "doc_stride": 5}
@@ -495,24 +489,19 @@ def test_trials_of_a_table_come_back_whole(tmp_path: Path, capsys: pytest.Captur
     table = 'text,note\n"the\rcat","a\nb"\ncat,c\n'
     found = list(csv.DictReader(io.StringIO(predict(tmp_path, table, ".csv"), newline="")))
     assert [(row["text"], row["note"]) for row in found] == [("the\rcat", "a\nb"), ("cat", "c")]
-    for name, content, column in (
-        ("x.csv", "text,predicted\ncat,5\n", "predicted"),
-        ("x.jsonl", '{"text": "cat", "prediction": 5}\n', "prediction"),
+    for suffix, content, column in (
+        (".csv", "text,predicted\ncat,5\n", "predicted"),
+        (".jsonl", '{"text": "cat", "prediction": 5}\n', "prediction"),
     ):
-        (tmp_path / name).write_text(content)
-        paths = [f"--input={tmp_path / name}", f"--output={tmp_path / 'y'}"]
-        assert main(["predict", f"--model={tmp_path}", *paths]) == 2
+        refuse(tmp_path, content, suffix)
         assert f"has {column}, which predict adds; rename it" in capsys.readouterr().err
 
 
 def test_a_label_that_no_tsv_can_hold_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     settings = {"max_seq_length": 12}
     make_trial(tmp_path, "classification", "classify", ("a\tb", "c"), settings=settings)
-    (tmp_path / "x.tsv").write_text("text\ncat\n")
-    paths = [f"--input={tmp_path / 'x.tsv'}", f"--output={tmp_path / 'y.tsv'}"]
-    assert main(["predict", f"--model={tmp_path}", *paths]) == 2
+    refuse(tmp_path, "text\ncat\n", ".tsv")
     assert "a\\tb' has a tab or a line feed, which no .tsv can hold" in capsys.readouterr().err
-    assert not (tmp_path / "y.tsv").exists()
     assert "probability_a\tb" in predict(tmp_path, "text\ncat\n", ".csv")
 
 
@@ -576,11 +565,8 @@ def test_a_token_without_word_embedding_is_named(tmp_path: Path, capsys: pytest.
     tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     tokenizer.add_tokens(["zebra"])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "x.csv").write_text("text\ncat\ndog\na zebra\n")
-    paths = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.csv'}"]
-    assert main(["predict", f"--model={tmp_path}", *paths]) == 2
+    refuse(tmp_path, "text\ncat\ndog\na zebra\n", ".csv")
     assert "word embeddings, none for the token 'zebra' with id" in capsys.readouterr().err
-    assert not (tmp_path / "y.csv").exists()
 
     (tmp_path / "data").mkdir()
     for name, text in (("train", "the cat"), ("dev", "a zebra")):
@@ -593,9 +579,7 @@ def test_a_token_without_word_embedding_is_named(tmp_path: Path, capsys: pytest.
 
 def test_a_batch_that_memory_cannot_hold_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     make_trial(tmp_path, "classification", "classify", ("no", "yes"), settings={"max_seq_length": 12})
-    (tmp_path / "x.csv").write_text("text\ncat\n")
-    paths = [f"--input={tmp_path / 'x.csv'}", f"--output={tmp_path / 'y.csv'}"]
-    assert main(["predict", f"--model={tmp_path}", *paths, f"--batch-size={2**31 - 1}"]) == 2
+    refuse(tmp_path, "text\ncat\n", ".csv", f"--batch-size={2**31 - 1}")
     error = capsys.readouterr().err
     assert "too little memory" in error
     assert error.endswith("; make --batch-size smaller\n")

@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import softmax
 from tokenizers import Tokenizer
 
 from bert_jax.finetuning_config import FineTuningConfig, TransformersHead
@@ -65,14 +66,11 @@ class Choice(Head):
     """One of a row's sequences, of which there are at most C. Targets: `labels` int32 [R]."""
 
     kind: ClassVar[str] = "choice"
+    exports_as: ClassVar[TransformersHead | None] = TransformersHead("BertForMultipleChoice")
 
     @property
     def module(self) -> nn.Module:
         return ChoiceHead(self.config)
-
-    @property
-    def exports_as(self) -> TransformersHead | None:
-        return TransformersHead("BertForMultipleChoice")
 
     def example_batch(self) -> dict[str, jax.Array]:
         return example_inputs((1, 2, 2)) | {"labels": jnp.zeros((1,), jnp.int32)}
@@ -87,20 +85,16 @@ class Settings(Flags, TaskSettings):
 
     def load(self, task: str, data: str, tokenizer: Tokenizer) -> "ChoiceData":
         """Reads and encodes train, dev, and test if there is one."""
-        del task
         plain = make_task_tokenizer(tokenizer)
-        splits = self._splits(data)
-        for name in ("train", "dev"):
-            require_labels(splits[name])
-        rows = {name: choice_rows(split, plain, self.max_seq_length) for name, split in splits.items()}
-        return ChoiceData(rows.pop("train"), rows.pop("dev"), test=rows)
-
-    def _splits(self, data: str) -> dict[str, Sequence[ChoiceExample]]:
         read = functools.partial(read_choices, encoding=self.encoding)
         names = ("full_data", "all")  # CODAH's, and anyone's
         train, dev = self.read_train_and_dev(data, read, lambda example: example.context, names)
-        test = find_split(Path(data), "test")
-        return {"train": train, "dev": dev, **({"test": read(test)} if test else {})}
+        splits = {"train": train, "dev": dev}
+        if file := find_split(Path(data), "test"):
+            splits["test"] = read(file)
+        require_labels([*train, *dev])
+        rows = {name: choice_rows(split, plain, self.max_seq_length) for name, split in splits.items()}
+        return ChoiceData(rows.pop("train"), rows.pop("dev"), test=rows)
 
     def head(self, task: str, config: FineTuningConfig) -> Choice:
         """A score for each choice."""
@@ -129,7 +123,7 @@ class Settings(Flags, TaskSettings):
 
 
 class ChoiceData(LabelledData):
-    """A `TaskData` of contexts with choices; the label of one is the index of the right choice."""
+    """Contexts with choices; the label of one is the index of the right choice."""
 
     def __init__(self, train: Rows, dev: Rows, test: Mapping[str, Rows]) -> None:
         super().__init__((), scorers("accuracy"), train, {"dev": dev}, test)
@@ -148,8 +142,7 @@ class ChoiceData(LabelledData):
 def describe(scores: np.ndarray) -> Iterator[dict[str, Any]]:
     """The predictions of examples from their scores [R, C]; a missing choice gets no probability."""
     for row in scores:
-        weights = np.exp(row - row.max())[row > IMPOSSIBLE]
-        probabilities = weights / weights.sum()
+        probabilities = softmax(row[row > IMPOSSIBLE])
         yield {
             "label": int(probabilities.argmax()),
             "probabilities": [round(float(p), 6) for p in probabilities],

@@ -24,17 +24,10 @@ from bert_jax.tasks.finetuning.labelled_data import (
 )
 from bert_jax.tasks.finetuning.predict_records import predict_records
 from bert_jax.tasks.finetuning.task import AppliedModel, Prediction, TaskSettings
-from data_pipeline.tasks.classify import (
-    Flags,
-    TextExample,
-    read_table,
-    read_test_table,
-    text_example,
-    text_rows,
-)
+from data_pipeline.tasks.classify import Flags, read_table, read_test_table, text_example, text_rows
 from data_pipeline.tasks.finetuning.encode import make_task_tokenizer
 from data_pipeline.tasks.finetuning.labels import label_targets, optional_label_targets
-from data_pipeline.tasks.finetuning.records import Record, has_names, read_records
+from data_pipeline.tasks.finetuning.records import has_names, read_records
 from data_pipeline.tasks.finetuning.splits import find_split
 
 
@@ -55,14 +48,11 @@ class Classification(Head):
     """One of `num_labels` labels for a text or a pair. Targets: `labels` int32 [R]."""
 
     kind: ClassVar[str] = "classification"
+    exports_as: ClassVar[TransformersHead | None] = TransformersHead("BertForSequenceClassification")
 
     @property
     def module(self) -> nn.Module:
         return PooledHead(self.config, self.config.num_labels)
-
-    @property
-    def exports_as(self) -> TransformersHead | None:
-        return TransformersHead("BertForSequenceClassification")
 
     def example_batch(self) -> dict[str, jax.Array]:
         return example_inputs() | {"labels": jnp.zeros((1,), jnp.int32)}
@@ -75,14 +65,13 @@ class Regression(Head):
     """A number for a text or a pair, by mean squared error. Targets: `values` float32 [R]."""
 
     kind: ClassVar[str] = "regression"
+    exports_as: ClassVar[TransformersHead | None] = TransformersHead(
+        "BertForSequenceClassification", problem_type="regression"
+    )
 
     @property
     def module(self) -> nn.Module:
         return PooledHead(self.config, num_labels=1)
-
-    @property
-    def exports_as(self) -> TransformersHead | None:
-        return TransformersHead("BertForSequenceClassification", problem_type="regression")
 
     def example_batch(self) -> dict[str, jax.Array]:
         return example_inputs() | {"values": jnp.zeros((1,), jnp.float32)}
@@ -108,15 +97,15 @@ class Settings(Flags, TaskSettings):
         """
         plain = make_task_tokenizer(tokenizer)
         encode = functools.partial(text_rows, tokenizer=plain, max_length=self.max_seq_length)
-        columns = (self.text_column, self.pair_column, self.label_column)
+        form = (self._text_columns, self.label_column, self.encoding)
         train, dev = self.read_train_and_dev(
-            data, lambda file: read_table(file, *columns, self.encoding), lambda example: example.text
+            data, lambda file: read_table(file, *form), lambda example: example.text
         )
         labels = () if task == "regress" else take_labels(train, dev)
         train_rows, dev_rows = (encode(split, targets=label_targets(split, labels)) for split in (train, dev))
         tests = {}
         if file := find_split(data, "test"):
-            test = read_test_table(file, *columns, self.encoding)
+            test = read_test_table(file, *form)
             tests["test"] = encode(test, targets=optional_label_targets(test, labels, train))
         scorers = _LABEL_SCORERS if labels else _NUMBER_SCORERS
         return LabelledData(labels, scorers, train_rows, {"dev": dev_rows}, tests)
@@ -129,19 +118,18 @@ class Settings(Flags, TaskSettings):
 
     def predict_file(self, job: Prediction) -> int:
         """Predicts a table with the text columns that the model was trained on; labels are not needed."""
-        read = functools.partial(read_records, job.input, self._text_columns, self.encoding)
+        columns = self._text_columns
+        read = functools.partial(read_records, job.input, columns, self.encoding)
+        parse = functools.partial(text_example, columns=columns)
         predict = functools.partial(label_texts, model=job.model, max_length=self.max_seq_length)
-        names = has_names(job.input, self._text_columns, self.encoding)
-        return predict_records(job, read, self._unlabelled, predict, has_names=names, encoding=self.encoding)
+        names = has_names(job.input, columns, self.encoding)
+        return predict_records(job, read, parse, predict, has_names=names, encoding=self.encoding)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts texts, or pairs of texts if the model was trained on pairs."""
-        return predict_texts(examples, self._text_columns, self._unlabelled, model, self.max_seq_length)
+        return predict_texts(examples, self._text_columns, text_example, model, self.max_seq_length)
 
     @property
     def _text_columns(self) -> list[str]:
         """The column of the text, or the two columns of a pair."""
         return [name for name in (self.text_column, self.pair_column) if name is not None]
-
-    def _unlabelled(self, record: Record) -> TextExample:
-        return text_example(record, self.text_column, self.pair_column)

@@ -85,12 +85,11 @@ class Settings(Flags, TaskSettings):
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts texts, or pairs of texts if the task has pairs."""
         columns = GLUE_TASKS[cast(GlueName, model.record.task)].columns
-        parse = functools.partial(glue_example, columns=columns)
-        return predict_texts(examples, columns, parse, model, self.max_seq_length)
+        return predict_texts(examples, columns, glue_example, model, self.max_seq_length)
 
 
 class GlueData(LabelledData):
-    """The `TaskData` of a task of GLUE."""
+    """The data of a task of GLUE."""
 
     def __init__(
         self,

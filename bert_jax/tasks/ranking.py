@@ -31,6 +31,7 @@ from bert_jax.tasks.finetuning.task import (
     Apply,
     Outcome,
     Prediction,
+    TaskData,
     TaskSettings,
     join_splits,
 )
@@ -245,10 +246,9 @@ def _default_negative(file: Path, encoding: str) -> str | None:
     return None
 
 
-class RankingData:
-    """The `TaskData` of ranking."""
+class RankingData(TaskData):
+    """Training rows, and the queries of other splits."""
 
-    labels: tuple[str, ...] = ()
     metrics = METRICS
 
     def __init__(
@@ -258,7 +258,7 @@ class RankingData:
         encoded: Mapping[str, EncodedQueries],
     ) -> None:
         self.train = train
-        self.evaluated: Mapping[str, Rows] = {name: split.rows for name, split in encoded.items()}
+        self.evaluated = {name: split.rows for name, split in encoded.items()}
         self._queries = queries
         self._encoded = encoded
         self.dev_fingerprint = self._fingerprint("dev")

@@ -92,14 +92,11 @@ class Relation(Classification):
     the positions where head and tail begin."""
 
     kind: ClassVar[str] = "relation"
+    exports_as: ClassVar[TransformersHead | None] = None
 
     @property
     def module(self) -> nn.Module:
         return EntityPairHead(self.config)
-
-    @property
-    def exports_as(self) -> TransformersHead | None:
-        return None
 
     def example_batch(self) -> dict[str, jax.Array]:
         return super().example_batch() | {"entity_positions": jnp.zeros((1, 2), jnp.int32)}

@@ -20,7 +20,7 @@ from bert_jax.tasks.finetuning.features import token_features
 from bert_jax.tasks.finetuning.head import IMPOSSIBLE, Head, classifier, example_inputs, real_rows
 from bert_jax.tasks.finetuning.labelled_data import ACCURACY
 from bert_jax.tasks.finetuning.predict_records import as_json, in_parts, predict_records
-from bert_jax.tasks.finetuning.task import AppliedModel, Apply, Outcome, Prediction, TaskSettings
+from bert_jax.tasks.finetuning.task import AppliedModel, Apply, Outcome, Prediction, TaskData, TaskSettings
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
 from data_pipeline.json_text import JSON_LINES_SUFFIXES
@@ -90,14 +90,11 @@ class Spans(Head):
     the loss is the mean of the two cross-entropies, as in google-research/bert's run_squad.py."""
 
     kind: ClassVar[str] = "spans"
+    exports_as: ClassVar[TransformersHead | None] = TransformersHead("BertForQuestionAnswering")
 
     @property
     def module(self) -> nn.Module:
         return SpanHead(self.config)
-
-    @property
-    def exports_as(self) -> TransformersHead | None:
-        return TransformersHead("BertForQuestionAnswering")
 
     def example_batch(self) -> dict[str, jax.Array]:
         position = jnp.zeros((1,), jnp.int32)
@@ -166,16 +163,13 @@ class Settings(Flags, TaskSettings):
         return [describe(found, threshold) for found in answers]
 
 
-class SquadData:
-    """The `TaskData` of SQuAD."""
-
-    labels: tuple[str, ...] = ()
-    test_fingerprint = ""  # SQuAD's test sets are not public.
+class SquadData(TaskData):
+    """Training rows and development questions; SQuAD's test sets are not public."""
 
     def __init__(self, train: Rows, dev: Windows, flags: Flags, version: SquadVersion) -> None:
         self.train = train
         self.metrics = (F1, EXACT_2 if version == "2.0" else EXACT)
-        self.evaluated: Mapping[str, Rows] = {"dev": dev.rows}
+        self.evaluated = {"dev": dev.rows}
         self.dev_fingerprint = dev.rows.fingerprint(dev.examples)
         self._dev = dev
         self._flags = flags
@@ -202,10 +196,10 @@ class SquadData:
     def _items(self, texts: Mapping[str, str]) -> dict[str, np.ndarray]:
         """The `Outcome.items` of predicted answers; those of groups are parts of sums and of counts."""
         examples = self._dev.examples
+        score = score_questions_1 if self._version == "1.1" else score_questions_2
+        items = {name: 100 * np.array(scores) for name, scores in score(examples, texts).items()}
         if self._version == "1.1":
-            scored = score_questions_1(examples, texts)
-            return {name: 100 * np.array(scores) for name, scores in scored.items()}
-        items = {name: 100 * np.array(scores) for name, scores in score_questions_2(examples, texts).items()}
+            return items
         has_answer = np.array([bool(example.answers) for example in examples])
         for prefix, chosen in (("HasAns_", has_answer), ("NoAns_", ~has_answer)):
             if chosen.any():

@@ -24,6 +24,7 @@ from bert_jax.tasks.finetuning.task import (
     Apply,
     Outcome,
     Prediction,
+    TaskData,
     TaskSettings,
     join_splits,
 )
@@ -103,14 +104,11 @@ class Tagging(Head):
     """One of `num_labels` tags for some tokens. Targets: `tag_ids` int32 [B, T], -1 for none."""
 
     kind: ClassVar[str] = "tagging"
+    exports_as: ClassVar[TransformersHead | None] = TransformersHead("BertForTokenClassification")
 
     @property
     def module(self) -> nn.Module:
         return TokenHead(self.config)
-
-    @property
-    def exports_as(self) -> TransformersHead | None:
-        return TransformersHead("BertForTokenClassification")
 
     def example_batch(self) -> dict[str, jax.Array]:
         inputs = example_inputs()
@@ -211,8 +209,8 @@ class Settings(Flags, TaskSettings):
         return make_tagging_rows(sentences, tokenizer, tags, self.max_seq_length, self.context)
 
 
-class TaggingData:
-    """The `TaskData` of tagged sentences."""
+class TaggingData(TaskData):
+    """Tagged sentences."""
 
     def __init__(
         self,
@@ -225,9 +223,8 @@ class TaggingData:
         """Args: the tags; training rows; the other splits and their files; the layout of these files."""
         self.labels = labels
         self.train = train
-        self.evaluated: Mapping[str, Rows] = {name: split.rows for name, split in splits.items()}
+        self.evaluated = {name: split.rows for name, split in splits.items()}
         self.dev_fingerprint = splits["dev"].rows.fingerprint()
-        self.test_fingerprint = ""
         if test := splits.get("test"):  # with its words, beside which its predictions are written
             self.test_fingerprint = test.rows.fingerprint([sentence.words for sentence in test.sentences])
         self._splits = splits

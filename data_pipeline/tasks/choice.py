@@ -57,7 +57,7 @@ class ChoiceForm:
     read: Callable[[], Iterator[Record]]
     """Returns an iterator over the file's records."""
     example: Callable[[Record], ChoiceExample]
-    has_names: bool
+    has_names: bool = True
     """Whether a table begins with the names of its columns."""
 
 
@@ -76,12 +76,10 @@ def open_choices(file: Path, encoding: str = "utf-8") -> ChoiceForm:
     """
     match file.suffix:
         case ".csv":
-            return ChoiceForm(
-                partial(read_records, file, _SWAG_COLUMNS, encoding), _swag_example, has_names=True
-            )
+            return ChoiceForm(partial(read_records, file, _SWAG_COLUMNS, encoding), _swag_example)
         case ".tsv":
             return ChoiceForm(partial(_codah_records, file, encoding), _codah_example, has_names=False)
-    return ChoiceForm(partial(read_records, file, CHOICE_FIELDS, encoding), json_example, has_names=True)
+    return ChoiceForm(partial(read_records, file, CHOICE_FIELDS, encoding), json_example)
 
 
 def read_choices(file: Path, encoding: str = "utf-8") -> list[ChoiceExample]:

@@ -54,41 +54,38 @@ class TextExample:
 
 
 def read_table(
-    file: Path | TfdsSplit,
-    text: str,
-    pair: str | None = None,
-    label: str | None = None,
-    encoding: str = "utf-8",
+    file: Path | TfdsSplit, columns: Sequence[str], label: str | None = None, encoding: str = "utf-8"
 ) -> list[TextExample]:
     """Examples of a user's .tsv, .csv or .jsonl file, or of a TensorFlow dataset.
 
     Args:
-      text, pair, label: names of the columns; without `label`, the file holds texts to predict.
+      columns: column of the text, or the two columns of a pair.
+      label: column of the label; without it, the file holds texts to predict.
 
     Raises:
       UserError: as `read_records`; an empty text or label.
     """
-    columns = [name for name in (text, pair, label) if name is not None]
-    return [text_example(record, text, pair, label) for record in read_records(file, columns, encoding)]
+    needed = columns if label is None else (*columns, label)
+    return [text_example(record, columns, label) for record in read_records(file, needed, encoding)]
 
 
 def read_test_table(
-    file: Path | TfdsSplit, text: str, pair: str | None, label: str, encoding: str = "utf-8"
+    file: Path | TfdsSplit, columns: Sequence[str], label: str, encoding: str = "utf-8"
 ) -> list[TextExample]:
     """As `read_table`, but the label column may be missing, and labels may be blank."""
-    columns = [name for name in (text, pair) if name is not None]
     return [
-        dataclasses.replace(text_example(record, text, pair), label=record.label(label))
+        dataclasses.replace(text_example(record, columns), label=record.label(label))
         for record in read_records(file, columns, encoding)
     ]
 
 
-def text_example(record: Record, text: str, pair: str | None = None, label: str | None = None) -> TextExample:
+def text_example(record: Record, columns: Sequence[str], label: str | None = None) -> TextExample:
     """The example of one record. Raises UserError if a text or the label is empty."""
+    text, *pair = (record.text(name) for name in columns)
     return TextExample(
         place=record.place,
-        text=record.text(text),
-        pair=None if pair is None else record.text(pair),
+        text=text,
+        pair=pair[0] if pair else None,
         label=None if label is None else record.word(label),
     )
 

@@ -12,10 +12,7 @@ from typing import Any
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError
 from data_pipeline.json_text import JSON_LINES_SUFFIXES
-from data_pipeline.tasks.finetuning.records import Record, read_records
-
-PAIRS_FILE = "pairs.jsonl"
-SUMMARY_FILE = "summary.json"
+from data_pipeline.tasks.finetuning.records import read_records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,17 +51,9 @@ def read_minimal_pairs(path: Path) -> list[MinimalPair]:
 
 def _read_file(file: Path) -> Iterator[MinimalPair]:
     for record in read_records(file, ("sentence_good", "sentence_bad")):
-        yield MinimalPair(
-            record.text("sentence_good"),
-            record.text("sentence_bad"),
-            file.stem,
-            _phenomenon(record),
-            record.place.line,
-        )
-
-
-def _phenomenon(record: Record) -> str | None:
-    return None if record.is_blank("linguistics_term") else record.text("linguistics_term")
+        good, bad = record.text("sentence_good"), record.text("sentence_bad")
+        phenomenon = None if record.is_blank("linguistics_term") else record.text("linguistics_term")
+        yield MinimalPair(good, bad, file.stem, phenomenon, record.place.line)
 
 
 def fingerprint(pairs: Iterable[MinimalPair]) -> str:
@@ -111,8 +100,8 @@ def write_results(
 ) -> None:
     """Writes `summary.json` and `pairs.jsonl`, a line for each pair with its scores, into a new directory."""
     directory.mkdir()
-    write_json(directory / SUMMARY_FILE, summary)
-    with (directory / PAIRS_FILE).open("w", encoding="utf-8") as file:
+    write_json(directory / "summary.json", summary)
+    with (directory / "pairs.jsonl").open("w", encoding="utf-8") as file:
         for pair, (good, bad) in zip(pairs, scores, strict=True):
             row = {**dataclasses.asdict(pair), "score_good": good, "score_bad": bad, "correct": good > bad}
             file.write(json.dumps(row, ensure_ascii=False) + "\n")

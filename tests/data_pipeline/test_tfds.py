@@ -69,13 +69,13 @@ def test_classes_are_words_and_an_unknown_one_is_none() -> None:
 
 
 def test_a_table_is_read_with_places() -> None:
-    examples = read_table(split("table"), "text", None, "label")
+    examples = read_table(split("table"), ["text"], "label")
     assert [(example.text, example.label) for example in examples] == [("the cat", "b"), ("ein Hund ü", "a")]
     assert str(examples[1].place) == "tfds:table train, example 2"
     with pytest.raises(UserError, match="tfds:table train has no column title; it has"):
         list(read_records(split("table"), ["title"]))
     with pytest.raises(UserError, match="tfds:table test, example 1 has no label"):
-        read_table(split("table", "test"), "text", None, "label")
+        read_table(split("table", "test"), ["text"], "label")
 
 
 def test_squad_is_the_same_as_its_file(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -54,7 +53,7 @@ class FeatureCache:
           alone: keeps other processes of the grid out of a block, so that one computes them for all.
         """
         self.directory = directory / DIRECTORY
-        self._params = {"encoder": encoder}
+        self._encoder = encoder
         self._config = config
         self._layers = tuple(layer % (config.num_layers + 1) for layer in layers)
         self._identity = (fingerprint, self._layers, asdict(config))
@@ -70,7 +69,7 @@ class FeatureCache:
         """
         if not len(rows):
             return rows
-        name = self._name(rows)
+        name = _inputs(rows).fingerprint(self._identity)[:32]
         if name not in self._known:
             with self._alone():
                 self._known[name] = self._with_features(rows, self.directory / f"{name}.bin")
@@ -88,9 +87,6 @@ class FeatureCache:
         """Removes what is on disk."""
         self._known.clear()
         shutil.rmtree(self.directory, ignore_errors=True)
-
-    def _name(self, rows: Rows) -> str:
-        return _inputs(rows).fingerprint(self._identity)[:32]
 
     def _with_features(self, rows: Rows, file: Path) -> Rows:
         sizes = np.array([len(ids) for ids in rows.tokens["input_ids"]])
@@ -120,13 +116,13 @@ class FeatureCache:
 
     def _compute(self, rows: Rows, sizes: np.ndarray, features: np.ndarray) -> None:
         """Fills `features` [tokens, L, D]."""
-        params = jax.device_put(self._params)
+        encoder = jax.device_put(self._encoder)
         starts, width = np.cumsum(sizes) - sizes, rows.sequences_per_row
         longest = int(sizes.max())
         batch_size = max(_TOKENS_IN_A_BATCH // (width * longest), 1)
         for batch in evaluation_batches(_inputs(rows), batch_size, lengths_up_to(longest)):
             sequences, count = sequences_of(cast(Batch, batch))
-            states = np.asarray(_forward(self._config, self._layers, params, sequences))
+            states = np.asarray(_forward(self._config, self._layers, encoder, sequences))
             for line, row in enumerate(np.repeat(batch["row"], count)):
                 if row >= 0:
                     sequence = row * width + line % count
@@ -140,20 +136,12 @@ def _inputs(rows: Rows) -> Rows:
     return replace(rows, tokens=tokens, targets={})
 
 
-class _Layers(nn.Module):
-    """Some layers of an encoder, [B, T, L, D] in `config.dtype`."""
-
-    config: ModelConfig
-    layers: tuple[int, ...]
-
-    @nn.compact
-    def __call__(self, batch: Batch) -> jax.Array:
-        states = make_encoder(self.config, "encoder").hidden_states(batch, deterministic=True)
-        return jnp.stack([states[layer] for layer in self.layers], axis=2)
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _forward(
-    config: ModelConfig, layers: tuple[int, ...], params: Mapping[str, Any], batch: Batch
+    config: ModelConfig, layers: tuple[int, ...], encoder: Mapping[str, Any], batch: Batch
 ) -> jax.Array:
-    return _Layers(config, layers).apply({"params": params}, batch)  # type: ignore[return-value]
+    """Some layers of an encoder, [B, T, L, D] in `config.dtype`."""
+    states: Any = make_encoder(config).apply(
+        {"params": encoder}, batch, deterministic=True, method="hidden_states"
+    )
+    return jnp.stack([states[layer] for layer in layers], axis=2)

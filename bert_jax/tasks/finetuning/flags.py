@@ -8,7 +8,7 @@ from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 import tyro
 
 from bert_jax.config import BiasCorrection, DecayStart, OptimizerConfig, ParallelConfig
-from bert_jax.finetuning_config import FeatureConfig, LayerRates, Trial
+from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, LayerRates, Trial
 from bert_jax.formats.model_source import ModelSource
 from bert_jax.model_config import DROPOUT_RATES, DType, ModelConfig
 from data_pipeline.checks import check_dropout_rate, check_positive
@@ -82,17 +82,23 @@ class TrainingFlags:
         for name, rate in self._dropout_rates().items():
             check_dropout_rate(f"--{name.replace('_', '-')}", rate)
 
-    def model(self, pretrained: ModelConfig) -> ModelConfig:
-        """A pretrained model's configuration, with the dtype and dropout rates of these flags."""
-        return dataclasses.replace(pretrained, dtype=self.dtype, **self._dropout_rates())
-
-    def optimizer(self) -> OptimizerConfig:
-        """The optimizer, without the learning rate and warm-up, which depend on the trial."""
-        return OptimizerConfig(
-            decay_start=self.decay_start,
-            weight_decay=self.weight_decay,
-            clip_norm=self.clip_norm,
-            bias_correction=self.bias_correction,
+    def config(self, pretrained: ModelConfig, num_labels: int) -> FineTuningConfig:
+        """The configuration that `trial_config` makes those of the trials from."""
+        return FineTuningConfig(
+            optimizer=OptimizerConfig(
+                decay_start=self.decay_start,
+                weight_decay=self.weight_decay,
+                clip_norm=self.clip_norm,
+                bias_correction=self.bias_correction,
+            ),
+            warmup_proportion=self.warmup_proportion,
+            parallel=self.parallel,
+            model=dataclasses.replace(pretrained, dtype=self.dtype, **self._dropout_rates()),
+            rates=self.rates,
+            features=self.features,
+            pack=self.pack,
+            num_labels=num_labels,
+            global_batch_size=self.trials()[0].batch_size,
         )
 
     def trials(self) -> list[Trial]:

@@ -28,13 +28,7 @@ from bert_jax.tasks.finetuning.outcomes import Outcomes
 from bert_jax.tasks.finetuning.outputs import predict
 from bert_jax.tasks.finetuning.packing import find_packing
 from bert_jax.tasks.finetuning.predictor import prediction_run
-from bert_jax.tasks.finetuning.results import (
-    best_of,
-    find_metric,
-    read_results,
-    score_of,
-    trial_of,
-)
+from bert_jax.tasks.finetuning.results import best_of, find_metric, read_results, score_of, trial_of
 from bert_jax.tasks.finetuning.task import Apply, Outcome, TaskData
 from bert_jax.tasks.finetuning.trials import Programs, trial_config
 from bert_jax.tasks.finetuning.turns import Turns
@@ -77,20 +71,8 @@ class Grid:
         self.turns = Turns(args.output, self.trials, self.outcomes.is_finished, waits=not is_helper())
         self.model_fingerprint = model.fingerprint()
         self.data_fingerprint = data.train.fingerprint()
-        self.dev_fingerprint = data.dev_fingerprint
-        self.test_fingerprint = data.test_fingerprint
         self.lengths = lengths_up_to(args.settings.max_seq_length)
-        self.base = FineTuningConfig(
-            optimizer=args.training.optimizer(),
-            warmup_proportion=args.training.warmup_proportion,
-            parallel=args.training.parallel,
-            model=args.training.model(model.config),
-            rates=args.training.rates,
-            features=args.training.features,
-            pack=args.training.pack,
-            num_labels=max(len(data.labels), 1),
-            global_batch_size=self.trials[0].batch_size,
-        )
+        self.base = args.training.config(model.config, num_labels=max(len(data.labels), 1))
         if self.base.parallel.mode == "jit":
             make_mesh(self.base.parallel)  # now, so that an impossible mesh leaves no directory behind
         # All of them now, so that an impossible one is reported before the first is trained.
@@ -254,8 +236,10 @@ class Grid:
         for result in read_results(self.args.output):
             trial = trial_of(result)
             before = read_record(self.outcomes.directory_of(trial))
-            config = self._config(trial, self._parallel_of(before))
-            self._check_same(trial, before, self._record(config))
+            # This grid's layout may not fit the trial's batch size, so it counts as changed only where rows
+            # compete: there the layout decides which rows are each other's negatives.
+            parallel = self.base.parallel if self.head.rows_compete else before.config.parallel
+            self._check_same(trial, before, self._record(self._config(trial, parallel)))
 
     def _check_same(self, trial: Trial, before: FineTuningRecord, now: FineTuningRecord) -> None:
         # A setting that an older record lacks has its default, which reproduces the behaviour before it.
@@ -269,14 +253,6 @@ class Grid:
             directory = self.outcomes.directory_of(trial)
             if saved_steps(directory):
                 self._check_same(trial, read_record(directory), self._record(self.configs[trial]))
-
-    def _parallel_of(self, before: FineTuningRecord) -> ParallelConfig:
-        """The layout that a finished trial's own must agree with.
-
-        That is its own layout, as this grid's need not fit its batch size; but this grid's if rows compete,
-        since the layout decides which rows are each other's negatives.
-        """
-        return self.base.parallel if self.head.rows_compete else before.config.parallel
 
     def _config(self, trial: Trial, parallel: ParallelConfig) -> FineTuningConfig:
         """The configuration of a trial, which need not be in this grid."""
@@ -297,8 +273,8 @@ class Grid:
             pretraining=self.model.pretraining,
             data=self.args.data,
             data_fingerprint=self.data_fingerprint,
-            dev_fingerprint=self.dev_fingerprint,
-            test_fingerprint=self.test_fingerprint,
+            dev_fingerprint=self.data.dev_fingerprint,
+            test_fingerprint=self.data.test_fingerprint,
         )
 
     def _predict(self, trial: Trial, program: Program) -> Outcome:
@@ -311,11 +287,11 @@ class Grid:
 
     def _test_again(self) -> None:
         """Predicts the test sets with the best trial if they are new or have changed since it did so."""
-        if not self.test_fingerprint or not self.outcomes.has_score():
+        if not self.data.test_fingerprint or not self.outcomes.has_score():
             return
         best = best_of(read_results(self.args.output), self.metric)
         trial, directory = trial_of(best), self.outcomes.directory_of(trial_of(best))
-        if read_record(directory).test_fingerprint == self.test_fingerprint:
+        if read_record(directory).test_fingerprint == self.data.test_fingerprint:
             return
         print(f"the test set is new or was changed: {trial.name} predicts it", flush=True)
         run = prediction_run(self._config(trial, ParallelConfig()), trial.batch_size)
@@ -325,7 +301,7 @@ class Grid:
         self.outcomes.write(trial, dataclasses.replace(outcome, metrics={**outcome.metrics, **chosen_by}))
         self.outcomes.write_table()
         # Last, so that the next start does all this again if this one ends before here.
-        record = dataclasses.replace(read_record(directory), test_fingerprint=self.test_fingerprint)
+        record = dataclasses.replace(read_record(directory), test_fingerprint=self.data.test_fingerprint)
         write_record(directory, record)
 
     def _apply(self, trial: Trial, program: Program, params: Params) -> Apply:

@@ -45,6 +45,8 @@ class Head(abc.ABC):
 
     kind: ClassVar[str]
     """What it does: classification, spans, ...; heads of one kind have parameters of one form."""
+    exports_as: ClassVar[TransformersHead | None] = None
+    """The head in transformers; None if it has none. The layer that is exported is `classifier`."""
     rows_compete: ClassVar[bool] = False
     """Whether rows that are computed together (in a micro-batch; under pmap on a device) are each other's
     negatives."""
@@ -59,11 +61,6 @@ class Head(abc.ABC):
     @abc.abstractmethod
     def numerators(self, outputs: Any, batch: Batch) -> Sums:
         """`loss`, and `correct` if there is an accuracy: sums over targets."""
-
-    @property
-    def exports_as(self) -> TransformersHead | None:
-        """The head in transformers; None if it has none. The layer that is exported is `classifier`."""
-        return None
 
     def abstract_params(self) -> Mapping[str, Any]:
         """Shapes and dtypes of all parameters; computes nothing."""

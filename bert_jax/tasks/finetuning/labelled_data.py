@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from scipy.special import softmax
 
 from bert_jax.task import Metric
 from bert_jax.tasks.finetuning.outputs import outputs_of, write_lines
-from bert_jax.tasks.finetuning.task import AppliedModel, Apply, Outcome, join_splits
+from bert_jax.tasks.finetuning.task import AppliedModel, Apply, Outcome, TaskData, join_splits
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.classify import TextExample, text_rows
 from data_pipeline.tasks.finetuning import scores
@@ -31,14 +32,17 @@ SCORERS: Mapping[Metric, tuple[Scorer, Items]] = {
 """Metrics that several tasks share, and how each is computed: of all rows, and from single ones."""
 
 
+X = TypeVar("X")
+
+
 def scorers(*names: str) -> dict[Metric, tuple[Scorer, Items]]:
     """The `SCORERS` of these names, in this order."""
     by_name = {metric.name: metric for metric in SCORERS}
     return {by_name[name]: SCORERS[by_name[name]] for name in names}
 
 
-class LabelledData:
-    """The `TaskData` of rows with the target `labels`, or `values` in regression."""
+class LabelledData(TaskData):
+    """Rows with the target `labels`, or `values` in regression."""
 
     def __init__(
         self,
@@ -59,36 +63,28 @@ class LabelledData:
         self.labels = labels
         self.metrics = tuple(scorers)
         self.train = train
-        self.evaluated: Mapping[str, Rows] = {**dev, **test}
+        self.evaluated = {**dev, **test}
         self.dev_fingerprint = _fingerprint(dev)
         self.test_fingerprint = _fingerprint(test) if test else ""
-        self._scorers = scorers
+        self._scorers = {metric.name: scorer for metric, (scorer, _) in scorers.items()}
+        self._items = {metric.name: items for metric, (_, items) in scorers.items()}
         self._dev = dev
         self._target = "values" if "values" in train.targets else "labels"
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """The metrics on the development sets; names of those on a second set begin with its name."""
-        return self._score({name: outputs_of(rows, apply) for name, rows in self._dev.items()})
+        outputs = {name: outputs_of(rows, apply) for name, rows in self._dev.items()}
+        return self._measure(outputs, self._scorers)
 
     def finish(self, apply: Apply, directory: Path) -> Outcome:
         """Writes `predictions-SPLIT.jsonl` for each split."""
         outputs = {name: outputs_of(rows, apply) for name, rows in self.evaluated.items()}
         self.write(directory, outputs)
-        items = join_splits(
-            {
-                name: self.items(rows.targets[self._target], self.decide(outputs[name]))
-                for name, rows in self._dev.items()
-            }
+        return Outcome(
+            self._measure(outputs, self._scorers),
+            self.find_degenerate(outputs["dev"]),
+            items=self._measure({name: outputs[name] for name in self._dev}, self._items),
         )
-        return Outcome(self._score(outputs), self.find_degenerate(outputs["dev"]), items=items)
-
-    def items(self, targets: np.ndarray, decided: np.ndarray) -> dict[str, np.ndarray]:
-        """The `Outcome.items` of a split.
-
-        Args:
-          targets, decided: [R], as `Items` takes them.
-        """
-        return {metric.name: items(targets, decided) for metric, (_, items) in self._scorers.items()}
 
     def write(self, directory: Path, outputs: Mapping[str, np.ndarray]) -> None:
         """Writes the predictions of each split, given the model's outputs [R, L]."""
@@ -114,16 +110,16 @@ class LabelledData:
             return scores.find_degenerate_values(targets, self.decide(outputs))
         return scores.find_degenerate_classes(targets, self.decide(outputs), self.labels)
 
-    def _score(self, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """The metrics on each split that has targets."""
+    def _measure(
+        self, outputs: Mapping[str, np.ndarray], measures: Mapping[str, Callable[[np.ndarray, np.ndarray], X]]
+    ) -> dict[str, X]:
+        """What each of the measures says of (targets, decisions) [R], on each split that has targets."""
         found = {}
-        for name, values in outputs.items():
-            targets = self.evaluated[name].targets.get(self._target)
+        for split, values in outputs.items():
+            targets = self.evaluated[split].targets.get(self._target)
             if targets is not None:
                 decided = self.decide(values)
-                found[name] = {
-                    metric.name: scorer(targets, decided) for metric, (scorer, _) in self._scorers.items()
-                }
+                found[split] = {name: measure(targets, decided) for name, measure in measures.items()}
         return join_splits(found)
 
 
@@ -137,11 +133,10 @@ def describe(labels: Sequence[str], outputs: np.ndarray) -> Iterator[dict[str, A
         if not labels:
             yield {"value": float(row[0])}
             continue
-        shifted = np.exp(row - row.max())
-        probabilities = (shifted / shifted.sum()).tolist()
+        probabilities = zip(labels, softmax(row).tolist(), strict=True)
         yield {
             "label": labels[int(row.argmax())],
-            "probabilities": {label: round(p, 6) for label, p in zip(labels, probabilities, strict=True)},
+            "probabilities": {label: round(p, 6) for label, p in probabilities},
         }
 
 
@@ -177,7 +172,7 @@ def label_texts(
 def predict_texts(
     examples: Sequence[Any],
     columns: Sequence[str],
-    parse: Callable[[Record], TextExample],
+    parse: Callable[[Record, Sequence[str]], TextExample],
     model: AppliedModel,
     max_length: int,
 ) -> list[dict[str, Any]]:
@@ -186,7 +181,7 @@ def predict_texts(
     Args:
       examples: strings, or pairs of strings if there are two columns.
       columns: names of the texts' columns in files.
-      parse: a record of a file -> its example.
+      parse: a record of a file, and `columns` -> its example.
       max_length: most tokens of a text or pair; longer ones are cut.
 
     Raises UserError naming the first example of another form, or one that `parse` refuses.
@@ -199,7 +194,7 @@ def predict_texts(
             form = "pair (text, other text), as the model was trained on" if takes_pairs else "text"
             raise UserError(f"{place}: {example!r:.40} is no {form}")
         texts = example if takes_pairs else (example,)
-        found.append(parse(Record(place, dict(zip(columns, texts, strict=True)))))
+        found.append(parse(Record(place, dict(zip(columns, texts, strict=True))), columns))
     return list(label_texts(found, model, max_length))
 
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from bert_jax.finetuning_config import Trial
 from bert_jax.task import Metric
-from bert_jax.tasks.finetuning.results import best_of, read_results, score_of, trial_of, write_results
+from bert_jax.tasks.finetuning.results import best_of, by_seed, read_results, score_of, trial_of
 from bert_jax.tasks.finetuning.task import Outcome
 from bert_jax.training.checkpoint_files import DIRECTORY
 from bert_jax.training.checkpoints import saved_steps
 from bert_jax.training.nonfinite import NonFiniteError
-from bert_jax.workdir.grid import BEST_DIRECTORY, ITEMS_FILE, RESULT_FILE, TRIALS_DIRECTORY
+from bert_jax.workdir.grid import BEST_DIRECTORY, ITEMS_FILE, RESULT_FILE, RESULTS_FILE, TRIALS_DIRECTORY
 from data_pipeline.atomic import atomically, write_json
 from data_pipeline.errors import UserError
 
@@ -102,5 +102,15 @@ class Outcomes:
                 shutil.rmtree(self.directory_of(trial_of(result)) / DIRECTORY, ignore_errors=True)
 
     def write_table(self) -> None:
-        """Writes `results.json`."""
-        write_results(self._output, self._metric, self._metrics)
+        """Writes `results.json`: the finished trials, singly and over seeds, and the best one."""
+        results = read_results(self._output)
+        content = {
+            "metric": dataclasses.asdict(self._metric),
+            "best": best_of(results, self._metric),
+            "trials": results,
+            "rows": by_seed(results, self._metric),
+            "by_metric": [
+                {"metric": dataclasses.asdict(one), "rows": by_seed(results, one)} for one in self._metrics
+            ],
+        }
+        write_json(self._output / RESULTS_FILE, content)

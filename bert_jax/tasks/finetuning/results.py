@@ -1,4 +1,4 @@
-"""Results of a grid's finished trials: the best one, a table on the terminal, and `results.json`.
+"""Results of a grid's finished trials: the best one, the means over seeds, and a table on the terminal.
 
 Every finished trial in the output directory counts, so that a grid may grow from run to run.
 """
@@ -16,14 +16,7 @@ from rich.table import Table
 
 from bert_jax.finetuning_config import Trial
 from bert_jax.task import Metric
-from bert_jax.workdir.grid import (
-    BEST_DIRECTORY,
-    REPORT_FILE,
-    RESULT_FILE,
-    RESULTS_FILE,
-    TRIALS_DIRECTORY,
-)
-from data_pipeline.atomic import write_json
+from bert_jax.workdir.grid import BEST_DIRECTORY, REPORT_FILE, RESULT_FILE, RESULTS_FILE, TRIALS_DIRECTORY
 from data_pipeline.errors import UserError
 from data_pipeline.json_text import load_json
 
@@ -65,30 +58,11 @@ def best_of(results: Sequence[dict[str, Any]], metric: Metric) -> dict[str, Any]
     return max(results, key=lambda result: metric.rank(score_of(result, metric)))
 
 
-def write_results(output: Path, metric: Metric, metrics: Sequence[Metric]) -> None:
-    """Writes `results.json`: the results of all finished trials, singly and over seeds, and the best one.
-
-    Args:
-      output: directory of the grid.
-      metric: chooses the best one.
-      metrics: all that can choose it; results over seeds are written for each.
-    """
-    results = read_results(output)
-    content = {
-        "metric": dataclasses.asdict(metric),
-        "best": best_of(results, metric),
-        "trials": results,
-        "rows": _by_seed(results, metric),
-        "by_metric": [{"metric": dataclasses.asdict(one), "rows": _by_seed(results, one)} for one in metrics],
-    }
-    write_json(output / RESULTS_FILE, content)
-
-
 def report(output: Path, task: str, metric: Metric) -> None:
     """Prints a table of the trials, with seeds averaged, and the metrics of the best trial."""
     results = read_results(output)
     best = best_of(results, metric)
-    _print_table(f"{task}: {metric.name} on the development set", _by_seed(results, metric))
+    _print_table(f"{task}: {metric.name} on the development set", by_seed(results, metric))
     _print_warnings(results)
     print_examples(best["examples"])
     # The metric that chose the best trial comes first.
@@ -113,7 +87,7 @@ def print_examples(rows: Sequence[Mapping[str, str]]) -> None:
     Console().print(table)
 
 
-def _by_seed(results: Sequence[dict[str, Any]], metric: Metric) -> list[dict[str, Any]]:
+def by_seed(results: Sequence[dict[str, Any]], metric: Metric) -> list[dict[str, Any]]:
     """One row for all trials that differ only in the seed."""
     groups: dict[Trial, list[dict[str, Any]]] = {}
     for result in results:

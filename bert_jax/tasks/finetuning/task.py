@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -53,49 +53,32 @@ class Outcome:
     """
 
 
-class TaskData(Protocol):
+class TaskData(abc.ABC):
     """A data set in rows, for one kind of head."""
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Words of the classes or tags, in order; their number is the head's `config.num_labels`.
+    labels: tuple[str, ...] = ()
+    """Words of the classes or tags, in order; their number is the head's `config.num_labels`.
 
-        Empty where there are none.
-        """
-        ...
+    Empty where there are none.
+    """
+    metrics: Sequence[Metric]
+    """The metrics of `evaluate` that can choose the best trial; the first one does by default."""
+    train: Rows
+    """The rows to train on."""
+    evaluated: Mapping[str, Rows]
+    """The rows to evaluate and predict, by the name of their split: dev, test, ..."""
+    dev_fingerprint: str
+    """A hash of the development set, including its targets and all else that it is scored with."""
+    test_fingerprint: str = ""
+    """A hash of the test sets, including all that predictions depend on; empty if there are none."""
 
-    @property
-    def metrics(self) -> Sequence[Metric]:
-        """The metrics of `evaluate` that can choose the best trial; the first one does by default."""
-        ...
-
-    @property
-    def train(self) -> Rows:
-        """The rows to train on."""
-        ...
-
-    @property
-    def evaluated(self) -> Mapping[str, Rows]:
-        """The rows to evaluate and predict, by the name of their split: dev, test, ..."""
-        ...
-
-    @property
-    def dev_fingerprint(self) -> str:
-        """A hash of the development set, including its targets and all else that it is scored with."""
-        ...
-
-    @property
-    def test_fingerprint(self) -> str:
-        """A hash of the test sets, including all that predictions depend on; empty if there are none."""
-        ...
-
+    @abc.abstractmethod
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """Metrics on the development set."""
-        ...
 
+    @abc.abstractmethod
     def finish(self, apply: Apply, directory: Path) -> Outcome:
         """Evaluates once more and writes predictions of the development and test sets."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
-from bert_jax.finetuning_config import FineTuningConfig, Trial, make_optimizer_config
+from bert_jax.finetuning_config import FineTuningConfig, Trial
 from bert_jax.tasks.finetuning.head import Head
 from bert_jax.training.program import Program, make_program
 
@@ -24,7 +24,11 @@ def trial_config(base: FineTuningConfig, trial: Trial, num_rows: int) -> FineTun
     return dataclasses.replace(
         base,
         features=dataclasses.replace(base.features, layers=layers),
-        optimizer=make_optimizer_config(base, trial, steps),
+        optimizer=dataclasses.replace(
+            base.optimizer,
+            learning_rate=trial.learning_rate,
+            warmup_steps=int(steps * base.warmup_proportion),
+        ),
         num_train_steps=steps,
         global_batch_size=trial.batch_size,
         seed=trial.seed,

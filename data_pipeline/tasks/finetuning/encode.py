@@ -88,11 +88,6 @@ class EncodedTexts:
     num_cut: int
     """Number of texts that were too long and lost tokens."""
 
-    @property
-    def tokens(self) -> dict[str, list[np.ndarray]]:
-        """The arrays by name, as `Rows.tokens` has them."""
-        return {"input_ids": self.input_ids, "segment_ids": self.segment_ids}
-
     def spread(self, present: np.ndarray) -> "EncodedTexts":
         """The same sequences at the places where bool `present` is True, and empty ones where it is False."""
         return EncodedTexts(
@@ -156,7 +151,7 @@ def check_length(max_length: int) -> None:
 def make_rows(sequences: EncodedTexts, targets: Mapping[str, np.ndarray], sequences_per_row: int = 1) -> Rows:
     """One row per example, with `sequences_per_row` consecutive sequences each."""
     return Rows(
-        tokens=sequences.tokens,
+        tokens={"input_ids": sequences.input_ids, "segment_ids": sequences.segment_ids},
         targets=targets,
         example=np.arange(len(sequences.input_ids) // sequences_per_row, dtype=np.int32),
         sequences_per_row=sequences_per_row,

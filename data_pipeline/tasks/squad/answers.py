@@ -20,10 +20,6 @@ SquadVersion = Literal["1.1", "2.0"]
 Logits = tuple[np.ndarray, np.ndarray, np.ndarray]
 """(row numbers int [B], start logits [B, T], end logits [B, T]); T may differ between batches."""
 
-PREDICTIONS_FILE = "predictions.json"
-N_BEST_FILE = "nbest_predictions.json"
-NULL_ODDS_FILE = "null_odds.json"
-
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
@@ -122,10 +118,11 @@ def write_answers(directory: Path, answers: Sequence[PredictedAnswer], null_thre
     SQuAD's own evaluation reads the first and the last.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    write_json(directory / PREDICTIONS_FILE, {answer.id: answer.text(null_threshold) for answer in answers})
-    write_json(directory / N_BEST_FILE, {answer.id: _describe(answer) for answer in answers})
+    texts = {answer.id: answer.text(null_threshold) for answer in answers}
+    write_json(directory / "predictions.json", texts)
+    write_json(directory / "nbest_predictions.json", {answer.id: _describe(answer) for answer in answers})
     if null_threshold is not None:
-        write_json(directory / NULL_ODDS_FILE, {answer.id: answer.null_odds for answer in answers})
+        write_json(directory / "null_odds.json", {answer.id: answer.null_odds for answer in answers})
 
 
 _Span = tuple[int, int, float, float]

@@ -69,9 +69,9 @@ def score_questions_2(
 
     Raises UserError naming a question without prediction.
     """
-    exact, f1 = (_scores(examples, predictions, measure) for measure in (_exact, _f1_or_equal))
-    ids = [example.id for example in examples]
-    return {"exact": [exact[name] for name in ids], "f1": [f1[name] for name in ids]}
+    return {
+        name: list(_scores(examples, predictions, measure).values()) for name, measure in _MEASURES.items()
+    }
 
 
 def best_thresholds(
@@ -86,7 +86,7 @@ def best_thresholds(
       `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`.
     """
     result = {}
-    for name, measure in (("exact", _exact), ("f1", _f1_or_equal)):
+    for name, measure in _MEASURES.items():
         totals = _totals(examples, predictions, null_odds, measure)
         threshold, total = max(totals, key=operator.itemgetter(1))
         result[f"best_{name}"] = 100 * total / len(examples)
@@ -168,6 +168,10 @@ def _f1_or_equal(gold: str, predicted: str) -> float:
     """F1 of SQuAD 2.0, where two texts without words are equal; in 1.1 they have nothing in common."""
     golds, predictions = _words(gold), _words(predicted)
     return _overlap(golds, predictions) if golds and predictions else float(golds == predictions)
+
+
+_MEASURES: Mapping[str, Measure] = {"exact": _exact, "f1": _f1_or_equal}
+"""Those of SQuAD 2.0."""
 
 
 def _overlap(golds: list[str], predictions: list[str]) -> float:

@@ -73,7 +73,7 @@ def test_the_same_documents_give_the_same_files(tasks: Path) -> None:
 
 
 def test_finetune_reads_them(tasks: Path) -> None:
-    assert len(read_table(tasks / "package" / "dev.tsv", "text", None, "label")) == len(
+    assert len(read_table(tasks / "package" / "dev.tsv", ["text"], "label")) == len(
         rows(tasks / "package" / "dev.tsv")
     )
 

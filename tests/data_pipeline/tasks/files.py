@@ -1,7 +1,7 @@
 """Files that a test makes."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,17 @@ def write(path: Path, content: str | bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
+
+
+def write_all(directory: Path, files: Mapping[str, str | bytes]) -> None:
+    """Writes several, content by name."""
+    for name, content in files.items():
+        write(directory / name, content)
+
+
+def json_lines(objects: Iterable[Any]) -> str:
+    """A JSON object on each line."""
+    return "".join(json.dumps(one) + "\n" for one in objects)
 
 
 def squad_json(context: str, questions: Sequence[Mapping[str, Any]]) -> str:

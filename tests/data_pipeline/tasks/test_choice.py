@@ -9,7 +9,7 @@ from data_pipeline.errors import UserError
 from data_pipeline.tasks.choice import ChoiceExample, choice_rows, read_choices
 from data_pipeline.tasks.finetuning.folds import split_fold
 from data_pipeline.tasks.finetuning.records import Place
-from tests.data_pipeline.tasks.files import write
+from tests.data_pipeline.tasks.files import json_lines, write
 from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer, pieces
 
 SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
@@ -49,7 +49,7 @@ def test_choices_of_json_may_differ_in_number_and_follow_their_question(tmp_path
         {"context": "a", "question": "q", "choices": ["b", "c", "d"], "label": 2},
         {"context": "e", "choices": ["f", "g"], "label": "0"},
     ]
-    file = write(tmp_path / "x.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    file = write(tmp_path / "x.jsonl", json_lines(lines))
     examples = read_choices(file)
     assert [example.choices for example in examples] == [("q b", "q c", "q d"), ("f", "g")]
     tokenizer = make_tokenizer(tmp_path / "tokenizer")

@@ -17,7 +17,7 @@ def labelled(*labels: str | None) -> list[TextExample]:
 
 def test_a_table_becomes_rows(tmp_path):
     file = write(tmp_path / "x.csv", 'question,answer,kind\n"a, b",c,good\nd,e f,bad\n')
-    examples = read_table(file, "question", "answer", "kind")
+    examples = read_table(file, ["question", "answer"], "kind")
     labels = find_labels(examples)
     tokenizer = make_tokenizer(tmp_path / "tokenizer")
     rows = text_rows(examples, tokenizer, 8, {"labels": label_ids(examples, labels)})
@@ -32,7 +32,7 @@ def test_a_table_becomes_rows(tmp_path):
 
 
 def test_texts_to_predict_need_no_label(tmp_path):
-    examples = read_table(write(tmp_path / "x.tsv", "text\tother\na\tb\n"), "text")
+    examples = read_table(write(tmp_path / "x.tsv", "text\tother\na\tb\n"), ["text"])
     assert examples == [TextExample(Place(str(tmp_path / "x.tsv"), 2), "a", None, None)]
     with pytest.raises(UserError, match=r"x\.tsv, line 2 has no label; only texts to predict"):
         find_labels(examples)
@@ -40,7 +40,7 @@ def test_texts_to_predict_need_no_label(tmp_path):
 
 def test_labels_of_json_may_be_numbers_and_truth_values(tmp_path):
     file = write(tmp_path / "x.jsonl", '{"t": "a", "y": 10}\n{"t": "b", "y": 9.5}\n{"t": "c", "y": true}\n')
-    assert [example.label for example in read_table(file, "t", label="y")] == ["10", "9.5", "true"]
+    assert [example.label for example in read_table(file, ["t"], "y")] == ["10", "9.5", "true"]
 
 
 def test_labels_are_sorted_by_number_where_all_are_numbers():
@@ -99,4 +99,4 @@ def test_one_label_is_refused():
 )
 def test_empty_texts_and_labels_are_named_with_their_line(tmp_path, content, message):
     with pytest.raises(UserError, match=message):
-        read_table(write(tmp_path / "x.jsonl", content), "t", label="y")
+        read_table(write(tmp_path / "x.jsonl", content), ["t"], "y")
