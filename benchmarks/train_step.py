@@ -90,7 +90,7 @@ def make_ours(args: argparse.Namespace) -> Side:
     """`bert-jax pretrain`'s step, on one device."""
     import jax
 
-    from bert_jax.config import OptimizerConfig, ParallelConfig
+    from bert_jax.config import ParallelConfig
     from bert_jax.objectives.experiment import Experiment
     from bert_jax.objectives.task import PretrainingTask
     from bert_jax.training.program import make_program
@@ -100,7 +100,6 @@ def make_ours(args: argparse.Namespace) -> Side:
     experiment = Experiment(
         model=model,
         data=DataConfig(phases=(Phase(args.length, args.predictions),)),
-        optimizer=OptimizerConfig(),
         parallel=ParallelConfig(prng=args.prng),
         global_batch_size=args.batch,
     )
