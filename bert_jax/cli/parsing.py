@@ -4,6 +4,7 @@ tyro has no interface for what is wrong with a command line: it prints a screen 
 taken from the screen, whose form a test in tests/test_cli.py checks; setup.cfg bounds the version.
 """
 
+import argparse
 import contextlib
 import difflib
 import inspect
@@ -88,6 +89,14 @@ def given_flags(argv: Sequence[str]) -> frozenset[str]:
     """The names of the fields whose flags stand on a command line, such as `model.num_layers`."""
     flags = (word.removeprefix("--") for word in argv if word.startswith("--"))
     return frozenset(flag.partition("=")[0].replace("-", "_") for flag in flags)
+
+
+def peek(argv: Sequence[str], *flags: str) -> argparse.Namespace:
+    """The values of a few flags, None for those without one, before it is known which others there are."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for flag in flags:
+        parser.add_argument(flag, nargs="?")
+    return parser.parse_known_args(argv)[0]
 
 
 def choices(names: Any) -> str:
