@@ -1,4 +1,4 @@
-"""Evaluation, prediction and pmap's step compile for several chips, with the attention kernel on their rows."""
+"""Evaluation, prediction and the step by pmap compile for several chips, which use the attention kernel."""
 
 import jax
 import pytest
