@@ -31,6 +31,8 @@ from typing import Any
 
 import numpy as np
 
+from bert_jax.model_config import ModelConfig
+
 VOCAB_SIZE = 30522
 ATTENTION = ("sdpa", "eager", "flash_attention_2")
 
@@ -119,10 +121,8 @@ def make_ours(args: argparse.Namespace) -> Side:
     return Side(step, lambda: float(state.sums["mlm_loss"]), device.device_kind, device.platform, peak_bytes)
 
 
-def model_config(args: argparse.Namespace) -> Any:
-    """The `ModelConfig` of the model that both sides train."""
-    from bert_jax.model_config import ModelConfig
-
+def model_config(args: argparse.Namespace) -> ModelConfig:
+    """The model that both sides train."""
     return ModelConfig(
         vocab_size=VOCAB_SIZE,
         num_layers=args.layers,

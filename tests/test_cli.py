@@ -9,12 +9,16 @@ import re
 import subprocess
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
 import tyro
 
+from bert_jax import __version__
 from bert_jax.cli.main import COMMANDS, main
 from bert_jax.formats.open_model import open_model
 from bert_jax.tasks import TASKS
+from bert_jax.training.failures import out_of_memory_as_user_error
+from bert_jax.workdir.directory import lock
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS
 from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS
@@ -261,8 +265,6 @@ def test_a_mesh_that_the_devices_cannot_form(corpus: Path, tmp_path: Path, refus
 
 
 def test_work_directory_in_use(corpus: Path, tmp_path: Path, refused: Refused) -> None:
-    from bert_jax.workdir.directory import lock
-
     with lock(tmp_path / "w"):
         assert "in use by another process" in refused(arguments(tmp_path / "w", corpus))
 
@@ -387,8 +389,6 @@ def test_experiments_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    from bert_jax import __version__
-
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == f"bert-jax {__version__}"
 
@@ -472,10 +472,6 @@ def test_a_start_that_ends_before_the_tokenizer_is_there_begins_again(
 
 
 def test_memory_that_runs_out_is_named() -> None:
-    import jax.numpy as jnp
-
-    from bert_jax.training.failures import out_of_memory_as_user_error
-
     with (
         pytest.raises(
             UserError,
