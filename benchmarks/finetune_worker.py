@@ -3,7 +3,8 @@
     python benchmarks/finetune_worker.py bert_jax cola --model MODEL --data GLUE --learning-rate 5e-5 \
         --batch-size 32 --epochs 3 --seed 0
 
-Neither jax nor torch is imported before a side needs it, so that each side's memory is its own.
+What one side alone needs is imported when it is needed, so that the other's memory does not count it. jax is
+not among that: both sides read the data by a module of the task, which imports it.
 """
 
 import argparse
@@ -20,6 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
+
+from bert_jax.tasks import TASKS
+from data_pipeline.tasks.finetuning.batches import evaluation_batches, lengths_up_to, training_batches
 
 Outputs = Iterator[tuple[np.ndarray, np.ndarray]]
 
@@ -44,8 +49,6 @@ class Job:
     def batches(
         self, first_step: int, lengths: tuple[int, ...], packing: Any = None
     ) -> Iterator[dict[str, np.ndarray]]:
-        from data_pipeline.tasks.finetuning.batches import training_batches
-
         return training_batches(
             self.data.train,
             batch_size=self.batch_size,
@@ -84,7 +87,6 @@ def train_ours(job: Job) -> Trained:
     from bert_jax.training.loop import TrainingData, train
     from bert_jax.training.program import make_program
     from bert_jax.training.warm_start import start_from
-    from data_pipeline.tasks.finetuning.batches import evaluation_batches, lengths_up_to
 
     lengths = lengths_up_to(job.settings.max_seq_length)
     pretrained = open_model(job.model)
@@ -240,10 +242,6 @@ def torch_tensors(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 
 def make_job(args: argparse.Namespace) -> Job:
     """Reads the task's data."""
-    from tokenizers import Tokenizer
-
-    from bert_jax.tasks import TASKS
-
     settings: Any = TASKS[args.task].settings()
     tokenizer = Tokenizer.from_file(str(args.model / "tokenizer.json"))
     tokenizer.no_padding()

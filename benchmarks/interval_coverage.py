@@ -39,16 +39,14 @@ def normal(seeds: float, items: float, both: float) -> Situation:
     return Situation(0.0, draw)
 
 
-def right_or_wrong(
-    seeds: float, statistic: Statistic = mean, means: tuple[float, float] = (0.9, 1.1)
-) -> Situation:
+def right_or_wrong(seeds: float, statistic: Statistic = mean) -> Situation:
     """Answers that are right if a normal variable is positive; items are hard for both arms, or for one.
 
     Args:
       seeds: standard deviation of a seed's effect; that of an item is 1.1, that of an answer 1.
       statistic: mean of [S, N], or matthews of [S, N, 2] where 70% of the targets are 1.
-      means: of the variable, for baseline and treatment.
     """
+    means = 0.9, 1.1  # of the variable, for baseline and treatment
 
     def draw(random: np.random.Generator, s: int, n: int) -> tuple[np.ndarray, np.ndarray]:
         hard, target = random.normal(0, 1, n), random.random(n) < 0.7

@@ -17,6 +17,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import numpy as np
+
+from bert_jax.model_config import ModelConfig
+from bert_jax.objectives.experiment import Experiment
+from bert_jax.objectives.task import PretrainingTask
+from bert_jax.training.program import make_program
+from bert_jax.workdir.provenance import installed_versions
+from data_pipeline.config import DataConfig, Phase
+from data_pipeline.pretraining.batches import training_batches
+
 # Rows over which the fraction of real positions is measured. A step takes equally long whatever its rows
 # hold, so these may be more rows than are timed.
 ROWS_COUNTED = 4096
@@ -38,11 +49,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def make_experiment(args: argparse.Namespace, max_instances: int) -> Any:
-    from bert_jax.model_config import ModelConfig
-    from bert_jax.objectives.experiment import Experiment
-    from data_pipeline.config import DataConfig, Phase
-
+def make_experiment(args: argparse.Namespace, max_instances: int) -> Experiment:
     model = ModelConfig(
         num_layers=args.layers,
         hidden_size=args.hidden,
@@ -58,13 +65,6 @@ def make_experiment(args: argparse.Namespace, max_instances: int) -> Any:
 
 def make_side(args: argparse.Namespace, max_instances: int) -> tuple[Callable[[int], float], float]:
     """A function that does the steps of a turn and returns its seconds; the fraction of real positions."""
-    import jax
-    import numpy as np
-
-    from bert_jax.objectives.task import PretrainingTask
-    from bert_jax.training.program import make_program
-    from data_pipeline.pretraining.batches import training_batches
-
     experiment = make_experiment(args, max_instances)
     task = PretrainingTask(experiment.objective, experiment.model)
     program = make_program(task, experiment, jax.devices()[:1])
@@ -96,8 +96,6 @@ def make_side(args: argparse.Namespace, max_instances: int) -> tuple[Callable[[i
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    from bert_jax.workdir.provenance import installed_versions
-
     sides = {"one_a_row": make_side(args, 1), "packed": make_side(args, args.max_instances)}
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for turn, _ in sides.values():
@@ -116,13 +114,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         }
     for gain, key in (("gain", "tokens_per_second"), ("expected_gain", "real_positions")):
         report[gain] = report["packed"][key] / report["one_a_row"][key]
-    return report | {"machine": machine(), "versions": installed_versions(("bert-jax", "jax", "numpy"))}
-
-
-def machine() -> dict[str, Any]:
-    import jax
-
-    return {"platform": platform.platform(), "device": jax.devices()[0].device_kind, "cores": os.cpu_count()}
+    device = jax.devices()[0].device_kind
+    machine = {"platform": platform.platform(), "device": device, "cores": os.cpu_count()}
+    return report | {"machine": machine, "versions": installed_versions(("bert-jax", "jax", "numpy"))}
 
 
 def main() -> None:

@@ -48,7 +48,10 @@ def main() -> None:
         for repeat in range(flags.repeats):
             for name in list(texts)[:: -1 if repeat % 2 else 1]:
                 runs[name].append(_measure(texts[name], Path(scratch, "corpus"), flags))
-    medians = {name: _medians(measured) for name, measured in runs.items()}
+    medians = {
+        name: {what: statistics.median(run[what] for run in measured) for what in measured[0]}
+        for name, measured in runs.items()
+    }
     result = {
         "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "cpu": platform.machine()},
         "workers": flags.workers,
@@ -137,10 +140,6 @@ def _read(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
-
-
-def _medians(runs: list[dict[str, float]]) -> dict[str, float]:
-    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
 
 
 if __name__ == "__main__":

@@ -38,10 +38,8 @@ def steps_of(experiment: Experiment) -> Iterator[tuple[str, float]]:
         yield "no next sentence prediction", run_flops(experiment)
     slots = Phase(length, round(_PREDICTED * length))
     experiment = dataclasses.replace(experiment, data=dataclasses.replace(experiment.data, phases=(slots,)))
-    yield (
-        f"{_PREDICTED:.3%} of the positions predicted, not {phase.max_predictions_per_seq / length:.3%}",
-        (run_flops(experiment)),
-    )
+    before = phase.max_predictions_per_seq / length
+    yield f"{_PREDICTED:.3%} of the positions predicted, not {before:.3%}", run_flops(experiment)
     total = run_flops(experiment) * 2 / 3
     yield "a backward pass counted like a forward pass", total
     rows = experiment.num_train_steps * experiment.global_batch_size

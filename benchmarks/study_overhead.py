@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def measure(directory: Path, workers: int, flags: Sequence[str]) -> dict[str, An
     jobs = {path.parent: json.loads(path.read_text()) for path in directory.rglob(JOB_FILE)}
     spent: Counter[str] = Counter()
     for job, ended in jobs.items():
-        spent.update(dict(seconds_of(job, ended)))
+        spent.update(seconds_of(job, ended))
     available = wall * workers
     in_jobs = sum(ended["seconds"] for ended in jobs.values())
     return {
@@ -58,12 +58,11 @@ def measure(directory: Path, workers: int, flags: Sequence[str]) -> dict[str, An
     }
 
 
-def seconds_of(job: Path, ended: dict[str, Any]) -> Iterator[tuple[str, float]]:
+def seconds_of(job: Path, ended: dict[str, Any]) -> Counter[str]:
     """What a job's seconds were spent on; a measure that trains nothing evaluates all the time."""
     files = [*job.rglob(METRICS_FILE)]
     if not files:
-        yield "evaluation", ended["seconds"]
-        return
+        return Counter(evaluation=ended["seconds"])
     spent: Counter[str] = Counter()
     for file in files:
         for row in read_rows(file):
@@ -73,7 +72,7 @@ def seconds_of(job: Path, ended: dict[str, Any]) -> Iterator[tuple[str, float]]:
                 spent["compiling"] += timing.get("seconds_compiling", 0.0)
             else:
                 spent["evaluation"] += timing["seconds"]
-    yield from spent.items()
+    return spent
 
 
 if __name__ == "__main__":

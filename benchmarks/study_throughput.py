@@ -26,7 +26,7 @@ from bert_jax.objectives import objective_name
 from bert_jax.pretraining.arguments import Pretrain
 from bert_jax.pretraining.run import pretrain
 from bert_jax.studies.measuring import measure
-from bert_jax.studies.plan import Job, Plan, PretrainingJob, make_plan
+from bert_jax.studies.plan import Plan, PretrainingJob, make_plan
 from bert_jax.workdir.directory import keep_compiled
 from data_pipeline.corpus.store import describe
 from experiments import STUDIES
@@ -107,16 +107,14 @@ def do_part(args: argparse.Namespace) -> None:
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[args.part]})
     keep_compiled(args.output)
     for job in plan_of(args).jobs:
-        if seed_of(job) % WORKERS == args.part:
-            if isinstance(job, PretrainingJob):
-                name, workdir = str(job.path), args.output / job.path
-                pretrain(Pretrain(name, workdir, objective_name(job.experiment.objective), job.experiment))
-            else:
-                measure(job, args.output, str(args.data / "tasks"))
-
-
-def seed_of(job: Job) -> int:
-    return (job if isinstance(job, PretrainingJob) else job.model).experiment.seed
+        experiment = (job if isinstance(job, PretrainingJob) else job.model).experiment
+        if experiment.seed % WORKERS != args.part:
+            continue
+        if isinstance(job, PretrainingJob):
+            name, workdir = str(job.path), args.output / job.path
+            pretrain(Pretrain(name, workdir, objective_name(experiment.objective), experiment))
+        else:
+            measure(job, args.output, str(args.data / "tasks"))
 
 
 def run(commands: Sequence[Sequence[str]], num_jobs: int) -> dict[str, float]:

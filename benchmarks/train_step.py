@@ -31,6 +31,8 @@ from typing import Any
 
 import numpy as np
 
+from bert_jax.model_config import ModelConfig
+
 VOCAB_SIZE = 30522
 ATTENTION = ("sdpa", "eager", "flash_attention_2")
 
@@ -90,7 +92,7 @@ def make_ours(args: argparse.Namespace) -> Side:
     """`bert-jax pretrain`'s step, on one device."""
     import jax
 
-    from bert_jax.config import OptimizerConfig, ParallelConfig
+    from bert_jax.config import ParallelConfig
     from bert_jax.objectives.experiment import Experiment
     from bert_jax.objectives.task import PretrainingTask
     from bert_jax.training.program import make_program
@@ -100,7 +102,6 @@ def make_ours(args: argparse.Namespace) -> Side:
     experiment = Experiment(
         model=model,
         data=DataConfig(phases=(Phase(args.length, args.predictions),)),
-        optimizer=OptimizerConfig(),
         parallel=ParallelConfig(prng=args.prng),
         global_batch_size=args.batch,
     )
@@ -120,10 +121,8 @@ def make_ours(args: argparse.Namespace) -> Side:
     return Side(step, lambda: float(state.sums["mlm_loss"]), device.device_kind, device.platform, peak_bytes)
 
 
-def model_config(args: argparse.Namespace) -> Any:
-    """The `ModelConfig` of the model that both sides train."""
-    from bert_jax.model_config import ModelConfig
-
+def model_config(args: argparse.Namespace) -> ModelConfig:
+    """The model that both sides train."""
     return ModelConfig(
         vocab_size=VOCAB_SIZE,
         num_layers=args.layers,

@@ -10,14 +10,18 @@ import dataclasses
 import importlib.util
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
 from bert_jax.cli.buckets import reach_buckets_by_gcsfs
+from bert_jax.cli.main import main
 from tests import compile_faster
+
+Refused: TypeAlias = Callable[[Sequence[str]], str]
+"""The fixture `refused`."""
 
 # Modules that the tests with a marker need; the extra that installs them has the marker's name.
 _NEEDS = {
@@ -85,6 +89,20 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.tiny_run import write_corpus  # imports jax, which must find the directory above
 
     return write_corpus(tmp_path_factory.mktemp("tiny") / "corpus")
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
+    """A function that runs a wrong command line and returns the one line on stderr that it gives."""
+
+    def error_of(argv: Sequence[str]) -> str:
+        assert main(argv) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("bert-jax: error: ")
+        assert "---" not in line, "a screen of tyro's, not a message"
+        return line
+
+    return error_of
 
 
 @pytest.fixture(scope="session", autouse=True)

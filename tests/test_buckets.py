@@ -52,6 +52,7 @@ from tests.bert_jax.small_run import make_run, trainable_params
 from tests.bert_jax.studies.small_results import results
 from tests.bert_jax.studies.small_study import STUDY as TINY_STUDY
 from tests.bucket_server import BucketServer, serve
+from tests.conftest import Refused
 from tests.pod import Pod
 from tests.test_finetune import command as finetuning
 from tests.test_finetune import write_table
@@ -120,19 +121,19 @@ def test_reading_a_place_leaves_what_a_command_works_on(server: BucketServer, tm
 
 
 def test_an_object_in_the_way_of_an_output_is_refused(
-    server: BucketServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: BucketServer, tmp_path: Path, refused: Refused
 ) -> None:
     (tmp_path / "texts.txt").write_text("the cat\n")
     (tmp_path / "features.npz").touch()
     upload(tmp_path / "features.npz", bucket.BucketDirectory("gs://bucket/features.npz"))
     flags = ["--model", str(tmp_path), "--input", str(tmp_path / "texts.txt")]
-    assert main(["features", *flags, "--output", "gs://bucket/features.npz"]) == 2
-    assert "features.npz exists; name another one" in capsys.readouterr().err
+    error = refused(["features", *flags, "--output", "gs://bucket/features.npz"])
+    assert "features.npz exists; name another one" in error
 
 
-def test_a_whole_bucket_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(tmp_path), "--csv", "gs://bucket"]) == 2
-    assert "--csv gs://bucket is a whole bucket; name an object in it" in capsys.readouterr().err
+def test_a_whole_bucket_is_no_file(tmp_path: Path, refused: Refused) -> None:
+    error = refused(["report", str(tmp_path), "--csv", "gs://bucket"])
+    assert "--csv gs://bucket is a whole bucket; name an object in it" in error
 
 
 def test_a_renewal_whose_answer_was_lost_is_no_takeover(server: BucketServer) -> None:
@@ -160,12 +161,12 @@ def test_missing_credentials_are_one_line(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_second_run_in_a_directory_is_refused(
-    server: BucketServer, tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
+    server: BucketServer, tmp_path: Path, corpus: Path, refused: Refused
 ) -> None:
     upload(corpus, bucket.BucketDirectory("gs://bucket/corpora/tiny"))
     with bucket_lease.hold(bucket.BucketDirectory(RUN), seconds_between_renewals=0.1):
-        assert main(in_bucket(arguments(tmp_path / "there", corpus), tmp_path, corpus)) == 2
-    assert f"{RUN} is in use by {platform.node()}, process {os.getpid()};" in capsys.readouterr().err
+        error = refused(in_bucket(arguments(tmp_path / "there", corpus), tmp_path, corpus))
+    assert f"{RUN} is in use by {platform.node()}, process {os.getpid()};" in error
 
 
 @pytest.mark.parametrize(
@@ -177,13 +178,10 @@ def test_a_second_run_in_a_directory_is_refused(
     ],
 )
 def test_a_bucket_that_cannot_be_used_is_one_line(
-    server: BucketServer, capsys: pytest.CaptureFixture[str], status: HTTPStatus, words: str
+    server: BucketServer, refused: Refused, status: HTTPStatus, words: str
 ) -> None:
     server.refusal = status
-    assert main(["export", "--workdir", RUN, "--output", "anywhere"]) == 2
-    error = capsys.readouterr().err
-    assert words in error
-    assert error.count("\n") == 1
+    assert words in refused(["export", "--workdir", RUN, "--output", "anywhere"])
 
 
 @pytest.mark.slow
@@ -200,19 +198,17 @@ def test_a_file_and_a_directory_are_written(server: BucketServer, tmp_path: Path
 
 
 def test_runs_are_not_copied_into_a_study_in_a_bucket(
-    server: BucketServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: BucketServer, tmp_path: Path, refused: Refused
 ) -> None:
-    assert main(study(write_data(tmp_path), Path(STUDY), "--reuse", "studies/a")) == 2
-    assert f"--reuse copies runs on this machine, and --output {STUDY} is a bucket" in capsys.readouterr().err
+    error = refused(study(write_data(tmp_path), Path(STUDY), "--reuse", "studies/a"))
+    assert f"--reuse copies runs on this machine, and --output {STUDY} is a bucket" in error
 
 
-def test_what_is_not_there_is_named(server: BucketServer, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", "--workdir", RUN, "--output", "anywhere"]) == 2
-    assert f"there is nothing at {RUN}" in capsys.readouterr().err
-    assert main(["export", "--workdir", "gs://other/run", "--output", "anywhere"]) == 2
-    refused = capsys.readouterr().err
-    assert "gs://other/run: not found" in refused
-    assert "name a bucket that exists" in refused
+def test_what_is_not_there_is_named(server: BucketServer, refused: Refused) -> None:
+    assert f"there is nothing at {RUN}" in refused(["export", "--workdir", RUN, "--output", "anywhere"])
+    error = refused(["export", "--workdir", "gs://other/run", "--output", "anywhere"])
+    assert "gs://other/run: not found" in error
+    assert "name a bucket that exists" in error
 
 
 def test_requests_are_repeated_when_the_bucket_is_busy(server: BucketServer, tmp_path: Path) -> None:

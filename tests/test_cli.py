@@ -9,30 +9,24 @@ import re
 import subprocess
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
 import tyro
 
+from bert_jax import __version__
 from bert_jax.cli.main import COMMANDS, main
 from bert_jax.formats.open_model import open_model
 from bert_jax.tasks import TASKS
+from bert_jax.training.failures import out_of_memory_as_user_error
+from bert_jax.workdir.directory import lock
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS
 from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS
 from tests.bert_jax.small_run import make_run
+from tests.conftest import Refused
 from tests.damage import flip_a_bit
 from tests.data_pipeline.small_records import write_records
 from tests.tiny_run import arguments, command, environment, write_corpus
-
-
-def error_of(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line on stderr that a wrong command line gives."""
-    assert main(argv) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1, lines
-    assert lines[0].startswith("bert-jax: error: ")
-    assert "---" not in lines[0], "a screen of tyro's, not a message"
-    return lines[0]
-
 
 WRONG = {
     "unknown command": (["pretran"], ["'pretran'", "pretrain"]),
@@ -206,35 +200,31 @@ def test_the_screens_of_tyro_have_the_form_that_is_read(argv: list[str], wrong: 
 def test_wrong_command_lines(
     argv: list[str],
     named: list[str],
-    capsys: pytest.CaptureFixture[str],
+    refused: Refused,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    line = error_of(argv, capsys)
+    line = refused(argv)
     assert [name for name in named if name not in line] == [], line
     assert not list(tmp_path.iterdir()), "a wrong command line left something behind"
 
 
-def test_corpus_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = error_of(arguments(tmp_path / "new" / "w", tmp_path / "nowhere"), capsys)
+def test_corpus_that_is_not_there(tmp_path: Path, refused: Refused) -> None:
+    line = refused(arguments(tmp_path / "new" / "w", tmp_path / "nowhere"))
     assert f"{tmp_path / 'nowhere'} is not a corpus; give a directory made by" in line
     assert not (tmp_path / "new").exists(), "a refused run left something behind"
 
 
-def test_a_work_directory_that_links_to_itself(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_work_directory_that_links_to_itself(corpus: Path, tmp_path: Path, refused: Refused) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    assert f"{tmp_path / 'loop'} is a file" in error_of(arguments(tmp_path / "loop", corpus), capsys)
+    assert f"{tmp_path / 'loop'} is a file" in refused(arguments(tmp_path / "loop", corpus))
 
 
 @pytest.mark.parametrize(
     "flags", [["convert", "--model"], ["prepare", "--vocab-size", "100"]], ids=["convert", "prepare"]
 )
-def test_an_output_that_links_to_itself(
-    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_output_that_links_to_itself(flags: list[str], tmp_path: Path, refused: Refused) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     output = ["--output", str(tmp_path / "loop")]
     (tmp_path / "text.txt").write_text("A sentence of text. And another one.")
@@ -243,48 +233,40 @@ def test_an_output_that_links_to_itself(
         argv = [*flags, str(tmp_path / "run")]
     else:
         argv = [*flags, str(tmp_path / "text.txt"), "--format", "text", "--train-vocab", "wordpiece"]
-    assert f"{tmp_path / 'loop'} is a link that leads back to itself" in error_of([*argv, *output], capsys)
+    assert f"{tmp_path / 'loop'} is a link that leads back to itself" in refused([*argv, *output])
 
 
-def test_vocabulary_larger_than_the_model(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    line = error_of(arguments(tmp_path / "w", corpus, "--model.vocab-size", "19"), capsys)
+def test_vocabulary_larger_than_the_model(corpus: Path, tmp_path: Path, refused: Refused) -> None:
+    line = refused(arguments(tmp_path / "w", corpus, "--model.vocab-size", "19"))
     assert not (tmp_path / "w").exists(), "a refused run left something behind"
     assert "--model.vocab-size 20" in line
 
 
-def test_altered_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_altered_shard_is_named(tmp_path: Path, refused: Refused) -> None:
     corpus = write_corpus(tmp_path / "corpus")
     shard = corpus / "train-00000.arrow"
     flip_a_bit(shard)
-    assert str(shard) in error_of(arguments(tmp_path / "w", corpus), capsys)
+    assert str(shard) in refused(arguments(tmp_path / "w", corpus))
 
 
 @pytest.mark.parametrize("name", ["corpus", "link"])
-def test_a_corpus_that_is_the_work_directory(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_corpus_that_is_the_work_directory(name: str, tmp_path: Path, refused: Refused) -> None:
     corpus = write_corpus(tmp_path / "corpus")
     (tmp_path / "link").symlink_to(corpus)
     before = {path: path.read_bytes() for path in corpus.rglob("*") if path.is_file()}
-    line = error_of(arguments(tmp_path / name, corpus), capsys)
+    line = refused(arguments(tmp_path / name, corpus))
     assert f"--workdir {tmp_path / name} is the directory of data.corpus; name another" in line
     assert {path: path.read_bytes() for path in corpus.rglob("*") if path.is_file()} == before
 
 
-def test_a_mesh_that_the_devices_cannot_form(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    line = error_of(arguments(tmp_path / "w", corpus, "--parallel.fsdp", "16"), capsys)
+def test_a_mesh_that_the_devices_cannot_form(corpus: Path, tmp_path: Path, refused: Refused) -> None:
+    line = refused(arguments(tmp_path / "w", corpus, "--parallel.fsdp", "16"))
     assert "parallel.fsdp x parallel.tensor is 16, which does not divide" in line
 
 
-def test_work_directory_in_use(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from bert_jax.workdir.directory import lock
-
+def test_work_directory_in_use(corpus: Path, tmp_path: Path, refused: Refused) -> None:
     with lock(tmp_path / "w"):
-        assert "in use by another process" in error_of(arguments(tmp_path / "w", corpus), capsys)
+        assert "in use by another process" in refused(arguments(tmp_path / "w", corpus))
 
 
 def test_a_disk_that_fails_is_not_bad_input(
@@ -407,17 +389,17 @@ def test_experiments_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    from bert_jax import __version__
-
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == f"bert-jax {__version__}"
 
 
-def test_a_directory_of_tfrecords_is_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_of_tfrecords_is_trained_on(
+    tmp_path: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_records(tmp_path / "a.tfrecord", range(13))
     write_records(tmp_path / "heldout.tfrecord", range(100, 108))
     flags = ["--data.phases.0.max-predictions-per-seq", "3", "--num-train-steps", "1"]
-    line = error_of(arguments(tmp_path / "w", tmp_path, *flags), capsys)
+    line = refused(arguments(tmp_path / "w", tmp_path, *flags))
     assert "holds the token id" in line
     assert "--model.vocab-size" in line
     capsys.readouterr()
@@ -428,7 +410,7 @@ def test_a_directory_of_tfrecords_is_trained_on(tmp_path: Path, capsys: pytest.C
 
 @pytest.mark.parametrize("added", ["before", "later"])
 def test_a_run_on_tfrecords_with_a_vocabulary_is_exported_and_gone_on_from(
-    added: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    added: str, tmp_path: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
 ) -> None:
     records, first = tmp_path / "records", tmp_path / "first"
     records.mkdir()
@@ -442,7 +424,7 @@ def test_a_run_on_tfrecords_with_a_vocabulary_is_exported_and_gone_on_from(
     assert main(arguments(first, f"{records}/*", *flags)) == 0
     if added == "later":
         said = f"no tokenizer of this run in {first}"
-        assert said in (line := error_of(export, capsys))
+        assert said in (line := refused(export))
         assert line.endswith(f"put the vocab.txt that they were made with into {records}")
         (records / "vocab.txt").write_text("\n".join(pieces) + "\n")
     assert main(export) == 0
@@ -454,28 +436,26 @@ def test_a_run_on_tfrecords_with_a_vocabulary_is_exported_and_gone_on_from(
     assert open_model(tmp_path / "second").tokenizer.get_vocab() == {p: i for i, p in enumerate(pieces)}
     (records / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "B", "a"]) + "\n")
     other = arguments(tmp_path / "third", records, *flags, "--init-from", str(tmp_path / "second"))
-    assert "its id 5, 'B', is 'a' in the model" in error_of(other, capsys)
+    assert "its id 5, 'B', is 'a' in the model" in refused(other)
     (records / "vocab.txt").write_text("a\n")
-    assert "vocab.txt has no [PAD], [UNK]" in error_of(arguments(tmp_path / "w", records, *flags), capsys)
+    assert "vocab.txt has no [PAD], [UNK]" in refused(arguments(tmp_path / "w", records, *flags))
 
 
 @pytest.mark.parametrize("name", ["tokenizer", "metrics.jsonl", "tensorboard", "checkpoints"])
 def test_a_directory_that_is_not_a_run_is_refused_and_unchanged(
-    name: str, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, corpus: Path, tmp_path: Path, refused: Refused
 ) -> None:
     workdir = tmp_path / "w"
     (workdir / name).mkdir(parents=True)
     (workdir / name / "events.mine").touch()
-    line = error_of(arguments(workdir, corpus, "--num-train-steps", "1"), capsys)
+    line = refused(arguments(workdir, corpus, "--num-train-steps", "1"))
     assert f"w holds {name} but no config.json, so it is not that of a run; name another directory" in line
     assert [str(path.relative_to(workdir)) for path in workdir.rglob("*")] == [name, f"{name}/events.mine"]
 
 
-def test_fine_tuned_models_are_left_alone(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fine_tuned_models_are_left_alone(corpus: Path, tmp_path: Path, refused: Refused) -> None:
     (tmp_path / "w" / "trials").mkdir(parents=True)
-    assert "w holds fine-tuned models; name" in error_of(arguments(tmp_path / "w", corpus), capsys)
+    assert "w holds fine-tuned models; name" in refused(arguments(tmp_path / "w", corpus))
     assert [path.name for path in (tmp_path / "w").iterdir()] == ["trials"]
 
 
@@ -492,10 +472,6 @@ def test_a_start_that_ends_before_the_tokenizer_is_there_begins_again(
 
 
 def test_memory_that_runs_out_is_named() -> None:
-    import jax.numpy as jnp
-
-    from bert_jax.training.failures import out_of_memory_as_user_error
-
     with (
         pytest.raises(
             UserError,

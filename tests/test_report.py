@@ -27,6 +27,7 @@ from bert_jax.workdir.record import (
 )
 from experiments import EXPERIMENTS
 from tests.bert_jax.small_run import make_experiment
+from tests.conftest import Refused
 
 RULES = str.maketrans("", "", "│┃")
 
@@ -89,12 +90,6 @@ def finetuned(
 def read_csv(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(["report", *words]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
 
 
 def words_of(printed: str) -> list[list[str]]:
@@ -408,23 +403,26 @@ def test_a_grid_that_is_not_finished_is_shown_with_a_warning(
     assert f"the grid of {grid} is not finished: 1 of 2 trials done" in said.err
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_run_is_refused(tmp_path: Path, refused: Refused) -> None:
+    def error(*words: str) -> str:
+        return refused(["report", *words])
+
     run = str(pretrained(tmp_path / "run", {10: 0.5}))
     tuned = str(finetuned(tmp_path / "tuned", "cola", {2e-5: (0.5,)}, "m"))
     lost = finetuned(tmp_path / "lost", "cola", {2e-5: (None,)}, "m")
     begun = finetuned(tmp_path / "begun", "cola", {2e-5: (0.5,)}, "m")
     (begun / "results.json").unlink()
-    assert "name the directory of a run, or of several" in refused(capsys)
-    assert f"{tmp_path} is not the work directory of a run" in refused(capsys, str(tmp_path))
-    assert f"{begun} is not finished; run its `bert-jax finetune` again" in refused(capsys, str(begun))
-    assert "each setting of the grid has a seed that diverged" in refused(capsys, str(lost))
+    assert "name the directory of a run, or of several" in error()
+    assert f"{tmp_path} is not the work directory of a run" in error(str(tmp_path))
+    assert f"{begun} is not finished; run its `bert-jax finetune` again" in error(str(begun))
+    assert "each setting of the grid has a seed that diverged" in error(str(lost))
     damaged = finetuned(tmp_path / "damaged", "cola", {2e-5: (0.5,)}, "m")
     for content in ("[]", "5", '{"trials": [5], "metric": {}}'):
         (damaged / "results.json").write_text(content)
-        assert "results.json is not what `bert-jax finetune` writes" in refused(capsys, str(damaged))
-    assert "--csv takes runs of one kind" in refused(capsys, run, tuned, "--csv", str(tmp_path / "o.csv"))
-    assert "valid: .png, .svg, .pdf" in refused(capsys, run, "--plot", str(tmp_path / "o.gif"))
-    assert "--plot draws the curves of pretraining runs" in refused(capsys, tuned, "--plot", "o.png")
+        assert "results.json is not what `bert-jax finetune` writes" in error(str(damaged))
+    assert "--csv takes runs of one kind" in error(run, tuned, "--csv", str(tmp_path / "o.csv"))
+    assert "valid: .png, .svg, .pdf" in error(run, "--plot", str(tmp_path / "o.gif"))
+    assert "--plot draws the curves of pretraining runs" in error(tuned, "--plot", "o.png")
     assert not list(tmp_path.glob("o.*"))
 
 
@@ -440,13 +438,12 @@ def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
         '{"step": 10, "split": "heldout", "timing": 3}',
     ],
 )
-def test_a_wrong_row_of_metrics_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], row: str
-) -> None:
+def test_a_wrong_row_of_metrics_is_named(tmp_path: Path, refused: Refused, row: str) -> None:
     run = pretrained(tmp_path / "run", {10: 0.5})
     with (run / "metrics.jsonl").open("a") as file:
         file.write(f"{row}\n")
-    assert "metrics.jsonl, line 3 is not a row of metrics; remove the line" in refused(capsys, str(run))
+    error = refused(["report", str(run)])
+    assert "metrics.jsonl, line 3 is not a row of metrics; remove the line" in error
 
 
 def test_evaluations_that_lack_metrics_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,12 +3,11 @@
 Both are read before the other flags, since they decide which settings there are, and their defaults.
 """
 
-import argparse
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 
-from bert_jax.cli.parsing import check_name, take_name
+from bert_jax.cli.parsing import check_name, peek, take_name
 from bert_jax.objectives import find_objective
 from bert_jax.objectives.experiment import Experiment
 from experiments import ALIASES, EXPERIMENTS
@@ -30,9 +29,7 @@ def take_experiment(argv: Sequence[str], *, usage: str, page: str) -> tuple[str,
       SystemExit: with status 0, after printing the page for --help.
     """
     name = find_name(take_name(argv, _NAMES, what="experiment", usage=usage, page=page))
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--objective", nargs="?")
-    objective = parser.parse_known_args(argv[1:])[0].objective
+    objective = peek(argv[1:], "--objective").objective
     if objective is None:
         return name, EXPERIMENTS[name]
     # Only for a class that the user names: a model's directory must not choose code of this directory to run.

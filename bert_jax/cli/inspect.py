@@ -19,7 +19,6 @@ from data_pipeline.config import DataConfig, Phase, split_corpora
 from data_pipeline.corpus.documents import Corpus, open_corpus
 from data_pipeline.corpus.store import open_store
 from data_pipeline.errors import UserError
-from data_pipeline.names import Split
 from data_pipeline.pretraining.batches import make_source
 from data_pipeline.pretraining.corpus_source import CorpusSource, make_corpus_source
 from data_pipeline.pretraining.mixture import MixedSource
@@ -40,7 +39,9 @@ def run(args: Inspect) -> None:
         return
     data = _data_settings(args, experiment.data)
     for name in split_corpora(directory):
-        _show_corpus(console, _open_verified(name, args.split), data, experiment.seed, args)
+        corpus = open_corpus(name, args.split)
+        corpus.verify()
+        _show_corpus(console, corpus, data, experiment.seed, args)
 
 
 def _show_corpus(console: Console, corpus: Corpus, data: DataConfig, seed: int, args: Inspect) -> None:
@@ -133,12 +134,6 @@ def _data_settings(args: Inspect, data: DataConfig) -> DataConfig:
     if slots is None:
         slots = round(args.max_seq_length * data.masking.highest_rate)
     return dataclasses.replace(data, phases=(Phase(args.max_seq_length, slots),))
-
-
-def _open_verified(directory: str, split: Split) -> Corpus:
-    corpus = open_corpus(directory, split)
-    corpus.verify()
-    return corpus
 
 
 def _print_examples(

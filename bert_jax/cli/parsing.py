@@ -4,6 +4,7 @@ tyro has no interface for what is wrong with a command line: it prints a screen 
 taken from the screen, whose form a test in tests/test_cli.py checks; setup.cfg bounds the version.
 """
 
+import argparse
 import contextlib
 import difflib
 import inspect
@@ -60,14 +61,13 @@ def parse_flags(
     _check_not_empty(argv)
     page, screen = io.StringIO(), io.StringIO()
     start = tyro.MISSING_NONPROP if default is None else default
-    about = inspect.getdoc(kind) if description is None else description
     try:
         with _page_width(), contextlib.redirect_stdout(page), contextlib.redirect_stderr(screen):
             value, unknown = tyro.cli(
                 kind,
                 args=argv,
                 prog=command,
-                description=_join_lines(about or ""),
+                description=_join_lines(description or inspect.getdoc(kind) or ""),
                 default=start,
                 return_unknown_args=True,
             )
@@ -76,7 +76,8 @@ def parse_flags(
             print(_wrap(page.getvalue()))
             raise
         # A required flag that is misspelt is missing, too, and the misspelt one says more.
-        wrong = _unknown_flags(argv, _known_flags(kind, command, default))
+        known = _known_flags(kind, command, default)
+        wrong = [word for word in argv if word.startswith("--") and _flag(word) not in known]
         line = _name_unknown(wrong[0], kind, command, default) if wrong else _one_line(screen.getvalue())
         raise UserError(line) from None
     if unknown:
@@ -88,6 +89,14 @@ def given_flags(argv: Sequence[str]) -> frozenset[str]:
     """The names of the fields whose flags stand on a command line, such as `model.num_layers`."""
     flags = (word.removeprefix("--") for word in argv if word.startswith("--"))
     return frozenset(flag.partition("=")[0].replace("-", "_") for flag in flags)
+
+
+def peek(argv: Sequence[str], *flags: str) -> argparse.Namespace:
+    """The values of a few flags, None for those without one, before it is known which others there are."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for flag in flags:
+        parser.add_argument(flag, nargs="?")
+    return parser.parse_known_args(argv)[0]
 
 
 def choices(names: Any) -> str:
@@ -177,7 +186,10 @@ def _wrap(text: str) -> str:
         elif line or above:  # no two blank lines
             lines.append((line, 2 if line.startswith("usage:") else 0))
         above = line
-    return "\n".join(_wrap_line(*line) for line in lines)
+    return "\n".join(
+        textwrap.fill(line, 80, break_on_hyphens=False, subsequent_indent=" " * column)
+        for line, column in lines
+    )
 
 
 def _goes_on(above: str, line: str, column: int) -> bool:
@@ -185,15 +197,6 @@ def _goes_on(above: str, line: str, column: int) -> bool:
     if column < _LEAST_HELP_COLUMN or not above[column:]:
         return False
     return above[column - 2 : column] == "  " and not above[column:].startswith(" ")
-
-
-def _wrap_line(line: str, indent: int) -> str:
-    return "\n".join(textwrap.wrap(line, 80, break_on_hyphens=False, subsequent_indent=" " * indent))
-
-
-def _unknown_flags(argv: Sequence[str], known: Collection[str]) -> list[str]:
-    flags = (_flag(word) for word in argv if word.startswith("--"))
-    return [flag for flag in flags if flag not in known]
 
 
 def _flag(word: str) -> str:
@@ -225,13 +228,10 @@ def _one_line(screen: str) -> str:
         return f"missing {', '.join(line.strip() for line in wrong if re.match(r' {6}[^ ]', line))}"
     if choice := _INVALID_CHOICE.fullmatch(message):
         value, flag, listed = choice.groups()
-        return f"{flag}: invalid value {value}; valid: {', '.join(_names_in(listed))}"
+        # Sorted, since tyro does not always list them in the same order.
+        valid = sorted(set(re.findall(r"'([^']*)'", listed)) - {"None"})
+        return f"{flag}: invalid value {value}; valid: {', '.join(valid)}"
     for pattern, plain in _IN_PLAIN_WORDS:
         message = re.sub(pattern, plain, message)
     expected = next((lines[1].strip() for lines in more if lines[0].strip() == "Argument helptext:"), None)
     return f"{message}; expected {expected}" if expected else message
-
-
-def _names_in(listed: str) -> list[str]:
-    """The values in tyro's list of choices, sorted, since the order of some is not always the same."""
-    return sorted(set(re.findall(r"'([^']*)'", listed)) - {"None"})

@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from bert_jax.cli.flags.report import Report
-from bert_jax.report import curves, finetuning, pretraining
-from bert_jax.report.curves import check_plot
+from bert_jax.report import finetuning, pretraining
+from bert_jax.report.curves import check_plot, draw_curves
 from bert_jax.report.finetuning import Cell, Score, by_line, find_columns, read_score
 from bert_jax.report.pretraining import Group, group_runs, notes, read_run, settings_that_differ
 from bert_jax.study import Finetuned, published_of
@@ -65,7 +65,7 @@ def _write_files(args: Report, groups: Sequence[Group], scores: Sequence[Score])
         drawn = {
             group.name: (group.objective.metrics, [run.heldout for run in group.runs]) for group in groups
         }
-        curves.draw_curves(args.plot, drawn)
+        draw_curves(args.plot, drawn)
         print(f"wrote {args.plot}")
 
 

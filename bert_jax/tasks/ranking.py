@@ -188,7 +188,6 @@ class Settings(Flags, TaskSettings):
         Rows of a table are written with their rank and score, the best candidate of each query first.
         """
         form = RecordForm(job.input, encoding=self.encoding)
-        count = 0
 
         def read() -> Iterator[tuple[list[Record], RankingQuery]]:
             for records in split_queries(job.input, encoding=self.encoding):
@@ -196,15 +195,14 @@ class Settings(Flags, TaskSettings):
                 yield records, read_candidates(records)
 
         def parts() -> Iterator[list[str]]:
-            nonlocal count
             for part in parts_of(check_whole(read)):
                 scores = self._score([query for _, query in part], job.model)
-                for (records, query), row in zip(part, scores, strict=True):
-                    yield form.lines(*order(records, query, row))
-                count += len(part)
+                yield [
+                    "".join(form.lines(*order(records, query, row)))
+                    for (records, query), row in zip(part, scores, strict=True)
+                ]
 
-        job.write_text(parts(), self.encoding)
-        return count
+        return job.write_text(parts(), self.encoding)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts dicts {"query", "candidates"}."""

@@ -272,13 +272,15 @@ def _kernel(line: str) -> Kernel:
     name, operands = _KERNEL_NAME.search(line), _OPERANDS.search(line)
     if name is None or operands is None:
         raise ValueError(f"a kernel without name or operands: {line[:200]}")
-    shapes = (sizes for _, _, sizes in _ARRAY.findall(re.sub(r"\{[^}]*\}", "", operands[1])))
-    return Kernel(name[1], tuple(tuple(int(size) for size in shape.split(",") if size) for shape in shapes))
+    return Kernel(name[1], tuple(sizes for _, sizes in _arrays(operands[1])))
 
 
 def _bytes(shape: str) -> int:
     """Bytes of a shape as HLO writes it, `bf16[8,128]{1,0}` or a tuple of these, without padding."""
-    return sum(
-        math.prod(int(size) for size in sizes.split(",") if size) * ((int(bits or 8) + 7) // 8)
-        for _, bits, sizes in _ARRAY.findall(re.sub(r"\{[^}]*\}", "", shape))
-    )
+    return sum(math.prod(sizes) * ((bits + 7) // 8) for bits, sizes in _arrays(shape))
+
+
+def _arrays(shape: str) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """The bits of an element and the sizes of each array in a shape."""
+    for _, bits, sizes in _ARRAY.findall(re.sub(r"\{[^}]*\}", "", shape)):
+        yield int(bits or 8), tuple(int(size) for size in sizes.split(",") if size)

@@ -30,7 +30,6 @@ _NO_TPU = {
 class Chip:
     """A TPU generation, according to its data sheet (cloud.google.com/tpu/docs)."""
 
-    name: str
     peak_flops: float
     """Dense bfloat16 FLOP/s."""
     hbm_gib: int
@@ -49,34 +48,15 @@ class Chip:
     """TensorCores of one device."""
     devices: int = 1
     """Devices of one chip; the other values are those of a device."""
-    options: tuple[tuple[str, Any], ...] = ()
-    """Options that make libtpu show a chip as one device."""
 
 
-_MEGACORE = (("chip_config_name", "megacore"),)
 CHIPS = {
-    chip.name: chip
-    for chip in (
-        Chip(
-            "v4", PEAK_FLOPS["v4"], 32, 1.228e12, 50e9, 1.05e9, _PARTS_OF_A_CUBE, 4096, 2, options=_MEGACORE
-        ),
-        Chip("v5e", PEAK_FLOPS["v5e"], 16, 0.819e12, 50e9, 1.5e9, _FLAT),
-        Chip(
-            "v5p",
-            PEAK_FLOPS["v5p"],
-            95,
-            2.765e12,
-            100e9,
-            1.75e9,
-            _PARTS_OF_A_CUBE,
-            6144,
-            2,
-            options=_MEGACORE,
-        ),
-        Chip("v6e", PEAK_FLOPS["v6"], 32, 1.638e12, 100e9, 1.75e9, _FLAT),
-        # The links of a chip are shared by its two devices, which have a link of their own between them.
-        Chip("tpu7x", PEAK_FLOPS["tpu7x"], 96, 3.69e12, 50e9, 2.2e9, _PARTS_OF_A_CUBE, 9216, devices=2),
-    )
+    "v4": Chip(PEAK_FLOPS["v4"], 32, 1.228e12, 50e9, 1.05e9, _PARTS_OF_A_CUBE, 4096, cores=2),
+    "v5e": Chip(PEAK_FLOPS["v5e"], 16, 0.819e12, 50e9, 1.5e9, _FLAT),
+    "v5p": Chip(PEAK_FLOPS["v5p"], 95, 2.765e12, 100e9, 1.75e9, _PARTS_OF_A_CUBE, 6144, cores=2),
+    "v6e": Chip(PEAK_FLOPS["v6"], 32, 1.638e12, 100e9, 1.75e9, _FLAT),
+    # The links of a chip are shared by its two devices, which have a link of their own between them.
+    "tpu7x": Chip(PEAK_FLOPS["tpu7x"], 96, 3.69e12, 50e9, 2.2e9, _PARTS_OF_A_CUBE, 9216, devices=2),
 }
 
 
@@ -125,7 +105,9 @@ def open_slice(name: str) -> Slice:
     for variable, value in _NO_TPU.items():
         os.environ.setdefault(variable, value)
     jax.config.update("jax_platforms", "cpu")
-    options = dict(chip.options)
+    options: dict[str, Any] = {}
+    if chip.cores > 1:
+        options["chip_config_name"] = "megacore"  # libtpu then shows the cores as one device
     if shape == "1x1":
         options["chips_per_host_bounds"] = (1, 1, 1)
     description = topologies.get_topology_desc(name, "tpu", **options)

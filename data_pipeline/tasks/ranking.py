@@ -18,8 +18,6 @@ from data_pipeline.tasks.finetuning.splits import is_json_lines
 
 QUERY_FIELDS = ("query", "candidates")
 """Required fields of a JSON object."""
-_FEWEST_CANDIDATES = 2
-
 
 RankingLoss = Literal["in_batch", "triplet"]
 
@@ -187,7 +185,7 @@ def read_candidates(records: Sequence[Record]) -> RankingQuery:
 def read_relevance(records: Sequence[Record]) -> RankingQuery:
     """The query of one group of `split_queries`, with relevance; raises UserError as `read_queries`."""
     query, first = read_candidates(records), records[0]
-    if len(query.candidates) < _FEWEST_CANDIDATES:
+    if len(query.candidates) < 2:
         raise UserError(f"{query.place}: {query.query[:40]!r} has one candidate; ranking needs two or more")
     values = [record.fields["relevance"] for record in records]
     if "candidates" in first.fields:
@@ -207,12 +205,10 @@ def encode_queries(
     queries: Sequence[RankingQuery], tokenizer: TaskTokenizer, max_length: int
 ) -> EncodedQueries:
     """Encodes each distinct text once, however many queries have it as a candidate."""
-    numbers: dict[str, int] = {}
-    for query in queries:
-        for text in (query.query, *query.candidates):
-            numbers.setdefault(text, len(numbers))
+    texts = list(dict.fromkeys(text for query in queries for text in (query.query, *query.candidates)))
+    numbers = {text: number for number, text in enumerate(texts)}
     return EncodedQueries(
-        rows=make_rows(encode_texts(tokenizer, list(numbers), max_length), {}),
+        rows=make_rows(encode_texts(tokenizer, texts, max_length), {}),
         query_rows=np.array([numbers[query.query] for query in queries], np.int32),
         candidate_rows=tuple(np.array([numbers[c] for c in q.candidates], np.int32) for q in queries),
         relevance=tuple(np.array(query.relevance, np.float32) for query in queries),

@@ -235,17 +235,16 @@ def _cut_texts(
     return parts
 
 
-def _cut_text(example: RelationExample, style: EntityStyle) -> tuple[str, str, str, str, str]:
+def _cut_text(example: RelationExample, style: EntityStyle) -> list[str]:
     """The text before, of, between and after the entities; in style types, entities are replaced."""
     text = example.text
     first, second = sorted((example.head, example.tail), key=lambda entity: entity.start)
-    words = [
+    one, two = (
         text[entity.start : entity.stop] if style == "markers" else _type_words(example, entity)
         for entity in (first, second)
-    ]
-    outside = text[: first.start], text[first.stop : second.start], text[second.stop :]
-    before, between, after = (part.strip() for part in outside)
-    return before, words[0].strip(), between, words[1].strip(), after
+    )
+    pieces = text[: first.start], one, text[first.stop : second.start], two, text[second.stop :]
+    return [piece.strip() for piece in pieces]
 
 
 def _type_words(example: RelationExample, entity: Entity) -> str:
@@ -279,10 +278,7 @@ def _fit(parts: _Parts, room: int, example: RelationExample) -> _Parts:
         parts,
         before=parts.before[len(parts.before) - before :],
         between=np.concatenate(
-            [
-                parts.between[: middle - middle // 2],
-                parts.between[len(parts.between) - middle // 2 :],
-            ]
+            [parts.between[: middle - middle // 2], parts.between[len(parts.between) - middle // 2 :]]
         ),
         after=parts.after[:after],
     )

@@ -1,6 +1,5 @@
 """The flags of `bert-jax study`."""
 
-import argparse
 import dataclasses
 import inspect
 import sys
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import tyro
 
-from bert_jax.cli.parsing import given_flags, list_names, parse_flags, take_name
+from bert_jax.cli.parsing import given_flags, list_names, parse_flags, peek, take_name
 from bert_jax.studies.arguments import RunStudy
 from bert_jax.studies.changes import given_settings
 from bert_jax.studies.file import read_studies
@@ -48,10 +47,7 @@ def parse(argv: Sequence[str]) -> RunStudy:
       UserError: unknown study, unknown flag, impossible value, a file that holds no study.
       SystemExit: with status 0 for --check-flags and --help.
     """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--file", nargs="?")
-    parser.add_argument("--scale", nargs="?")
-    first = parser.parse_known_args(argv)[0]
+    first = peek(argv, "--file", "--scale")
     studies: Mapping[str, Study] = read_studies(Path(first.file)) if first.file else STUDIES
     page = _HELP + list_names({name: study.title for name, study in studies.items()})
     usage = "bert-jax study NAME --output DIR; `bert-jax study --help` lists them"

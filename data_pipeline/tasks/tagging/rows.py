@@ -6,7 +6,7 @@ CoNLL-2003 results need; or the sentence alone. Context has no targets.
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -68,7 +68,9 @@ def make_tagging_rows(
     check_length(max_length)
     pieces = _split_words(tokenizer, sentences)
     size = max_length - tokenizer.special.in_text
+    ids_of_tags = {tag: number for number, tag in enumerate(tags or ())}
     input_ids: list[np.ndarray] = []
+    targets: list[np.ndarray] = []
     positions: list[np.ndarray] = []
     numbers: list[int] = []
     first_words: list[int] = []
@@ -81,14 +83,18 @@ def make_tagging_rows(
             positions.append((starts[unit.start : unit.stop] - begin + 1).astype(np.int32))
             numbers.append(number)
             first_words.append(unit.start - first)
+            if tags is not None:
+                tagged = range(first_words[-1], unit.stop - first)
+                target = np.full(len(input_ids[-1]), NO_TARGET, np.int32)
+                target[positions[-1]] = [_tag_id(sentences[number], word, ids_of_tags) for word in tagged]
+                targets.append(target)
     tokens = {"input_ids": input_ids, "segment_ids": [np.zeros(len(ids), np.int32) for ids in input_ids]}
-    made = TaggingRows(
-        Rows(tokens, {}, np.array(numbers, np.int32)),
+    return TaggingRows(
+        Rows(tokens if tags is None else tokens | {"tag_ids": targets}, {}, np.array(numbers, np.int32)),
         tuple(sentences),
         np.array(first_words, np.int32),
         tuple(positions),
     )
-    return made if tags is None else _add_targets(made, tags)
 
 
 def collect_tags(
@@ -179,29 +185,17 @@ def _surround(starts: np.ndarray, unit: range, size: int) -> tuple[int, int]:
     return int(begin), int(min(end, begin + size))
 
 
-def _add_targets(tagged: TaggingRows, tags: Sequence[str]) -> TaggingRows:
-    ids = {tag: number for number, tag in enumerate(tags)}
-    for sentence in tagged.sentences:
-        for word, tag in enumerate(sentence.tags):
-            if tag not in ids:
-                raise UserError(f"{sentence.place(word)}: {_describe_unknown(tag, tags)}")
-    targets = []
-    rows = tagged.rows
-    for row, (number, positions) in enumerate(zip(rows.example, tagged.positions, strict=True)):
-        first = tagged.first_words[row]
-        target = np.full(len(rows.tokens["input_ids"][row]), NO_TARGET, np.int32)
-        target[positions] = [
-            ids[tag] for tag in tagged.sentences[number].tags[first : first + len(positions)]
-        ]
-        targets.append(target)
-    return dataclasses.replace(
-        tagged, rows=dataclasses.replace(rows, tokens={**rows.tokens, "tag_ids": targets})
-    )
+def _tag_id(sentence: Sentence, word: int, ids: Mapping[str, int]) -> int:
+    """The id of a word's tag.
 
-
-def _describe_unknown(tag: str, tags: Sequence[str]) -> str:
-    """Names an unknown tag by its type, since the user's files may write tags in another scheme than IOB2."""
+    Raises UserError if there is none. It names the tag by its type, since the user's files may write tags in
+    another scheme than IOB2.
+    """
+    tag = sentence.tags[word]
+    if tag in ids:
+        return ids[tag]
+    said = f"{sentence.place(word)}: no word of training or dev has the"
     if not tag.startswith(("B-", "I-")):
-        return f"no word of training or dev has the tag {tag}; their tags are {', '.join(tags)}"
-    types = ", ".join(known.removeprefix("B-") for known in tags if known.startswith("B-"))
-    return f"no word of training or dev has the type {tag[2:]}; their types are {types}"
+        raise UserError(f"{said} tag {tag}; their tags are {', '.join(ids)}")
+    types = ", ".join(known.removeprefix("B-") for known in ids if known.startswith("B-"))
+    raise UserError(f"{said} type {tag[2:]}; their types are {types}")

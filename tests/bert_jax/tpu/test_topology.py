@@ -9,6 +9,7 @@ from bert_jax.cli.main import main
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.tpu.report import TooLarge
 from bert_jax.tpu.topology import CHIPS, Slice
+from tests.conftest import Refused
 
 NEAREST = {
     "v5e:4x5": "v5e:2x2, v5e:2x4, v5e:4x4",
@@ -23,19 +24,16 @@ NEAREST = {
 
 
 @pytest.mark.parametrize("name", NEAREST)
-def test_an_unknown_topology_is_refused_with_valid_ones(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["compile", "base", "--topology", name]) == 2
-    error = capsys.readouterr().err
+def test_an_unknown_topology_is_refused_with_valid_ones(name: str, refused: Refused) -> None:
+    error = refused(["compile", "base", "--topology", name])
     assert repr(name) in error
     assert NEAREST[name] in error
-    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     "name",
     [
+        "v5e:2x2",
         "v4:2x2x1",
         "v4:16x16x16",
         "v5p:4x4x4",
@@ -46,25 +44,17 @@ def test_an_unknown_topology_is_refused_with_valid_ones(
         "tpu7x:4x4x8",
     ],
 )
-def test_slices_that_are_rented_out_are_known(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_slices_that_are_rented_out_are_known_and_a_missing_compiler_names_the_extra(
+    name: str, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     monkeypatch.setitem(sys.modules, "libtpu", None)
-    assert main(["compile", "base", "--topology", name]) == 2
-    assert "the TPU compiler is not installed" in capsys.readouterr().err
+    error = refused(["compile", "base", "--topology", name])
+    assert "the TPU compiler is not installed: pip" in error
+    assert "-e '.[tpu]'" in error
 
 
-def test_a_missing_compiler_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "libtpu", None)
-    assert main(["compile", "base", "--topology", "v5e:2x2"]) == 2
-    assert "-e '.[tpu]'" in capsys.readouterr().err
-
-
-def test_a_phase_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compile", "base", "--topology", "v5e:2x2", "--phase", "2"]) == 2
-    assert "base has 2" in capsys.readouterr().err
+def test_a_phase_that_is_not_there_is_refused(refused: Refused) -> None:
+    assert "base has 2" in refused(["compile", "base", "--topology", "v5e:2x2", "--phase", "2"])
 
 
 @pytest.mark.parametrize(
