@@ -157,6 +157,16 @@ class Family:
         return pad_token_id + 1 if self.positions_after_padding else 0
 
 
+def linear(ours: str, theirs: str) -> tuple[tuple[str, str], ...]:
+    """The rows of a linear layer with a bias, by our path and torch's name of the layer."""
+    return ((f"{ours}/kernel", f"{theirs}.weight"), (f"{ours}/bias", f"{theirs}.bias"))
+
+
+def layer_norm(ours: str, theirs: str) -> tuple[tuple[str, str], ...]:
+    """As `linear`, of a normalization with scale and bias."""
+    return ((f"{ours}/scale", f"{theirs}.weight"), (f"{ours}/bias", f"{theirs}.bias"))
+
+
 def renamed(rows: Rows, names: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Rows of another family's table with some parts of its names replaced."""
 
