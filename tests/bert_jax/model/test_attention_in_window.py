@@ -17,7 +17,6 @@ from bert_jax.model.attention import (
     attend_in_window,
     attend_plainly,
     attention_bias,
-    attention_block_bias,
 )
 from bert_jax.model.attention_kernel_tpu import Step, step_of
 from bert_jax.model.encoder import Encoder
@@ -61,8 +60,9 @@ def test_outputs_and_gradients_are_those_of_all_scores(
     config = ModelConfig(attention=attention, attention_window=window)
     mask, instances, is_causal = masks_of(length)
     seen = (mask, instances if kind == "packed" else None, is_causal if kind == "partly causal" else None)
-    bias, block_bias = attention_bias(config, *seen), attention_block_bias(config, *seen)
-    assert block_bias is not None
+    block = config.attention_block(length)
+    assert block is not None
+    bias, block_bias = attention_bias(config, *seen), attention_bias(config, *seen, block)
     projections = tuple(
         (normal(i, ROWS, length, HEADS, WIDTH), normal(3 + i, HEADS, WIDTH)) for i in range(3)
     )
