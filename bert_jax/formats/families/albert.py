@@ -76,11 +76,7 @@ ALBERT = Family(
         *linear("next_sentence/dense", "sop_classifier.classifier"),
     ),
     parts={
-        **{
-            name: rows
-            for name, rows in renamed_parts(PARTS, _NAMES).items()
-            if name not in ("embedding_size", "layer_groups")
-        },
+        **renamed_parts(PARTS, _NAMES, without=("embedding_size", "layer_groups")),
         "embedding_projection": {"linear": ()},
         "attention": {"bidirectional": ()},
     },

@@ -57,7 +57,7 @@ ELECTRA = Family(
         *linear("replaced_token/prediction", "discriminator_predictions.dense_prediction"),
     ),
     parts={
-        **{name: rows for name, rows in renamed_parts(PARTS, _NAMES).items() if name != "embedding_size"},
+        **renamed_parts(PARTS, _NAMES, without=("embedding_size",)),
         "embedding_projection": {"none": (), "linear": PROJECTION},
         "attention": {"bidirectional": ()},
         "activation": {"gelu_exact": ()},
