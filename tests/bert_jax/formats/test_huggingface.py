@@ -117,27 +117,6 @@ def test_a_bias_by_its_second_name_alone_is_known(tmp_path: Path) -> None:
     assert_same(written_back(directory), stored_weights())
 
 
-@pytest.mark.parity
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            {"state_dict": {}, "epoch": 3},
-            r"pytorch_model\.bin holds 'state_dict', which is no tensor; it must",
-        ),
-        ([1], r"pytorch_model\.bin holds a list; it must be a model's state_dict"),
-    ],
-)
-def test_a_training_checkpoint_of_torch_is_named(tmp_path: Path, content: object, message: str) -> None:
-    import torch
-
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
-    (directory / "model.safetensors").unlink()
-    torch.save(content, directory / "pytorch_model.bin")
-    with pytest.raises(UserError, match=message):
-        open_model(directory)
-
-
 def write_torch(directory: Path, content: object) -> Path:
     """A directory whose weights are a `pytorch_model.bin`, of these bytes or of what torch saves."""
     import torch
@@ -164,6 +143,22 @@ def torch_weights() -> dict[str, Any]:
     import torch
 
     return {name: torch.tensor(array) for name, array in stored_weights().items()}
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            {"state_dict": {}, "epoch": 3},
+            r"pytorch_model\.bin holds 'state_dict', which is no tensor; it must",
+        ),
+        ([1], r"pytorch_model\.bin holds a list; it must be a model's state_dict"),
+    ],
+)
+def test_a_training_checkpoint_of_torch_is_named(tmp_path: Path, content: object, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        open_model(write_torch(tmp_path / "hf", content))
 
 
 @pytest.mark.parity

@@ -19,16 +19,8 @@ from tests.bert_jax.dropped_site import all_dropped_at
 from tests.bert_jax.encoders import ENCODERS
 from tests.bert_jax.reference_check import differences
 from tests.bert_jax.small_run import random_params, trainable_params
+from tests.bert_jax.tiny_model import TINY
 from tests.golden.make_model_golden import CASES, GOLDEN
-
-TINY = ModelConfig(
-    vocab_size=50,
-    num_layers=1,
-    hidden_size=16,
-    num_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=16,
-)
 
 
 def make_batch(rows: int = 2, length: int = 10) -> dict[str, np.ndarray]:
