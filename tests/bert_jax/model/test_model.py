@@ -11,6 +11,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.encoder import Encoder
+from bert_jax.model.feed_forward import activation
 from bert_jax.model.heads import LanguageModelHead
 from bert_jax.model.normalization import make_norm
 from bert_jax.model.pretraining import BertForNextTokens, BertForPreTraining
@@ -177,8 +178,6 @@ def test_layer_norm_adds_its_epsilon_to_the_variance(dtype: DType) -> None:
 
 
 def test_gelu_flavours_differ_and_are_what_they_say() -> None:
-    from bert_jax.model.feed_forward import activation
-
     x = jnp.linspace(-4, 4, 81)
     exact = activation(dataclasses.replace(TINY, activation="gelu_exact"), x)
     tanh = activation(dataclasses.replace(TINY, activation="gelu_tanh"), x)
