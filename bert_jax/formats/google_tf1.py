@@ -30,22 +30,26 @@ CONFIG_FILE = "bert_config.json"
 CHECKPOINT = "bert_model.ckpt"
 _OURS = "bert_jax"
 
+
+def _linear(ours: str, theirs: str) -> tuple[tuple[str, str], ...]:
+    """The rows of a linear layer."""
+    return ((f"{ours}/kernel", f"{theirs}/kernel"), (f"{ours}/bias", f"{theirs}/bias"))
+
+
+def _layer_norm(ours: str, theirs: str) -> tuple[tuple[str, str], ...]:
+    """The rows of a normalization."""
+    return ((f"{ours}/scale", f"{theirs}/gamma"), (f"{ours}/bias", f"{theirs}/beta"))
+
+
 _TABLE = (
     ("encoder/embeddings/word_embeddings/embedding", "bert/embeddings/word_embeddings"),
-    ("encoder/layer_{}/attention/query/kernel", "bert/encoder/layer_{}/attention/self/query/kernel"),
-    ("encoder/layer_{}/attention/query/bias", "bert/encoder/layer_{}/attention/self/query/bias"),
-    ("encoder/layer_{}/attention/key/kernel", "bert/encoder/layer_{}/attention/self/key/kernel"),
-    ("encoder/layer_{}/attention/key/bias", "bert/encoder/layer_{}/attention/self/key/bias"),
-    ("encoder/layer_{}/attention/value/kernel", "bert/encoder/layer_{}/attention/self/value/kernel"),
-    ("encoder/layer_{}/attention/value/bias", "bert/encoder/layer_{}/attention/self/value/bias"),
-    ("encoder/layer_{}/attention/output/kernel", "bert/encoder/layer_{}/attention/output/dense/kernel"),
-    ("encoder/layer_{}/attention/output/bias", "bert/encoder/layer_{}/attention/output/dense/bias"),
-    ("pooler/dense/kernel", "bert/pooler/dense/kernel"),
-    ("pooler/dense/bias", "bert/pooler/dense/bias"),
-    ("language_model/dense/kernel", "cls/predictions/transform/dense/kernel"),
-    ("language_model/dense/bias", "cls/predictions/transform/dense/bias"),
-    ("language_model/layer_norm/scale", "cls/predictions/transform/LayerNorm/gamma"),
-    ("language_model/layer_norm/bias", "cls/predictions/transform/LayerNorm/beta"),
+    *_linear("encoder/layer_{}/attention/query", "bert/encoder/layer_{}/attention/self/query"),
+    *_linear("encoder/layer_{}/attention/key", "bert/encoder/layer_{}/attention/self/key"),
+    *_linear("encoder/layer_{}/attention/value", "bert/encoder/layer_{}/attention/self/value"),
+    *_linear("encoder/layer_{}/attention/output", "bert/encoder/layer_{}/attention/output/dense"),
+    *_linear("pooler/dense", "bert/pooler/dense"),
+    *_linear("language_model/dense", "cls/predictions/transform/dense"),
+    *_layer_norm("language_model/layer_norm", "cls/predictions/transform/LayerNorm"),
     ("language_model/bias", "cls/predictions/output_bias"),
     ("next_sentence/dense/kernel", "cls/seq_relationship/output_weights"),
     ("next_sentence/dense/bias", "cls/seq_relationship/output_bias"),
@@ -63,18 +67,11 @@ _PARTS: Parts = {
     },
     "normalization": {
         "layer_norm": (
-            ("encoder/embeddings/layer_norm/scale", "bert/embeddings/LayerNorm/gamma"),
-            ("encoder/embeddings/layer_norm/bias", "bert/embeddings/LayerNorm/beta"),
-            (
-                "encoder/layer_{}/attention_layer_norm/scale",
-                "bert/encoder/layer_{}/attention/output/LayerNorm/gamma",
+            *_layer_norm("encoder/embeddings/layer_norm", "bert/embeddings/LayerNorm"),
+            *_layer_norm(
+                "encoder/layer_{}/attention_layer_norm", "bert/encoder/layer_{}/attention/output/LayerNorm"
             ),
-            (
-                "encoder/layer_{}/attention_layer_norm/bias",
-                "bert/encoder/layer_{}/attention/output/LayerNorm/beta",
-            ),
-            ("encoder/layer_{}/output_layer_norm/scale", "bert/encoder/layer_{}/output/LayerNorm/gamma"),
-            ("encoder/layer_{}/output_layer_norm/bias", "bert/encoder/layer_{}/output/LayerNorm/beta"),
+            *_layer_norm("encoder/layer_{}/output_layer_norm", "bert/encoder/layer_{}/output/LayerNorm"),
         ),
     },
     "normalization_place": {"post": ()},
@@ -87,10 +84,8 @@ _PARTS: Parts = {
     "activation": {"gelu_tanh": (), "gelu_exact": ()},
     "feed_forward": {
         "dense": (
-            ("encoder/layer_{}/intermediate/kernel", "bert/encoder/layer_{}/intermediate/dense/kernel"),
-            ("encoder/layer_{}/intermediate/bias", "bert/encoder/layer_{}/intermediate/dense/bias"),
-            ("encoder/layer_{}/output/kernel", "bert/encoder/layer_{}/output/dense/kernel"),
-            ("encoder/layer_{}/output/bias", "bert/encoder/layer_{}/output/dense/bias"),
+            *_linear("encoder/layer_{}/intermediate", "bert/encoder/layer_{}/intermediate/dense"),
+            *_linear("encoder/layer_{}/output", "bert/encoder/layer_{}/output/dense"),
         ),
     },
 }

@@ -49,12 +49,17 @@ def added_contents(tokenizer: Tokenizer) -> set[str]:
     return {token.content for token in tokenizer.get_added_tokens_decoder().values()}
 
 
+def read_if_present(file: Path) -> dict[str, Any]:
+    """The content of a JSON file; empty if there is no such file."""
+    return read_object(file) if file.is_file() else {}
+
+
 def _read_named(directory: Path) -> list[AddedToken]:
     """The special tokens under keys such as cls_token and additional_special_tokens; files that transformers
     wrote since its version 5 have them in `tokenizer_config.json` alone."""
     named = []
     for file in (directory / SETTINGS_FILE, directory / SPECIAL_FILE):
-        told = read_object(file) if file.is_file() else {}
+        told = read_if_present(file)
         values = [value for name, value in told.items() if name.endswith(("_token", "_tokens"))]
         try:
             named += [_added_token(**{**fields, "special": True}) for fields in _tokens_in(values)]
@@ -75,10 +80,7 @@ def _tokens_in(value: Any) -> list[dict[str, Any]]:
 
 def _read_added(directory: Path) -> list[tuple[int, AddedToken]]:
     """Ids and tokens that `tokenizer_config.json` lists, or else those of the older `added_tokens.json`."""
-    settings, older = (
-        read_object(file) if file.is_file() else {}
-        for file in (directory / SETTINGS_FILE, directory / _ADDED_FILE)
-    )
+    settings, older = (read_if_present(directory / name) for name in (SETTINGS_FILE, _ADDED_FILE))
     file = directory / (SETTINGS_FILE if "added_tokens_decoder" in settings else _ADDED_FILE)
     try:
         if "added_tokens_decoder" in settings:

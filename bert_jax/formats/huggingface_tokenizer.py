@@ -17,6 +17,7 @@ from bert_jax.formats.huggingface_added_tokens import (
     add_listed_tokens,
     add_named_tokens,
     added_contents,
+    read_if_present,
 )
 from bert_jax.model_config import ModelConfig
 from data_pipeline.corpus.byte_bpe import as_vocabulary, find_fault, found_casing, make_byte_bpe
@@ -35,7 +36,6 @@ from data_pipeline.corpus.vocabulary_file import (
 )
 from data_pipeline.corpus.wordpiece import make_wordpiece
 from data_pipeline.errors import UserError
-from data_pipeline.json_text import read_object
 
 TOKENIZER_FILE = "tokenizer.json"
 # Classes accepted for a directory with only a vocab.txt. Others split text differently: BertJapaneseTokenizer
@@ -118,8 +118,7 @@ def read_tokenizer(directory: Path) -> tuple[Tokenizer, Vocabulary | None]:
     tokenizer.normalizer = _bert_normalizer(rules)
     add_listed_tokens(directory, tokenizer)
     add_named_tokens(directory, tokenizer)
-    is_whole = added_contents(tokenizer) <= {*SPECIAL_TOKENS} and _is_plain_wordpiece(tokenizer)
-    return tokenizer, vocabulary if is_whole else None
+    return tokenizer, vocabulary if _is_plain_wordpiece(tokenizer) else None
 
 
 def write_tokenizer(
@@ -195,7 +194,7 @@ def _follow_settings(directory: Path, tokenizer: Tokenizer) -> None:
     and otherwise stay as they are in `tokenizer.json`.
     """
     file = directory / SETTINGS_FILE
-    told = read_object(file) if file.is_file() else {}
+    told = read_if_present(file)
     if told.get("tokenizer_class") not in (None, *_CLASSES):
         return
     bare = tokenizer.encode("").tokens != [CLS, SEP]
@@ -234,7 +233,7 @@ def _read_settings(directory: Path) -> dict[str, bool]:
     told = {}
     # Older models name the class only in config.json.
     for file in (directory / "config.json", directory / SETTINGS_FILE):
-        told = read_object(file) if file.is_file() else {}
+        told = read_if_present(file)
         name = told.get("tokenizer_class")
         if name is not None and name not in _CLASSES:
             raise UserError(
@@ -255,16 +254,14 @@ def _check_settings(file: Path, told: dict[str, Any]) -> dict[str, bool]:
 
 def _find_vocabulary(directory: Path, tokenizer: Tokenizer) -> Vocabulary | None:
     casing = found_casing(tokenizer)
-    for kind, name in FILES.items():
-        if kind == "sentencepiece" and (directory / name).is_file():
-            return Vocabulary(kind, casing, (directory / name).read_bytes())
+    file = directory / FILES["sentencepiece"]
+    if file.is_file():
+        return Vocabulary("sentencepiece", casing, file.read_bytes())
     if find_fault(tokenizer) is None:
         return as_vocabulary(tokenizer)
     ids = tokenizer.get_vocab()
     pieces = sorted(ids, key=ids.__getitem__)
-    if not added_contents(tokenizer) <= {*SPECIAL_TOKENS} or not _is_plain_wordpiece(tokenizer):
-        return None
-    if [ids[piece] for piece in pieces] != list(range(len(ids))):
+    if not _is_plain_wordpiece(tokenizer) or [ids[piece] for piece in pieces] != list(range(len(ids))):
         return None
     return Vocabulary("wordpiece", casing, "".join(f"{piece}\n" for piece in pieces).encode())
 
@@ -296,7 +293,8 @@ def _is_plain_wordpiece(tokenizer: Tokenizer) -> bool:
     spec = json.loads(tokenizer.to_str())
     rules, model = spec["normalizer"] or {}, spec["model"]
     return (
-        model["type"] == "WordPiece"
+        added_contents(tokenizer) <= {*SPECIAL_TOKENS}
+        and model["type"] == "WordPiece"
         and model["unk_token"] == UNK
         and model["continuing_subword_prefix"] == "##"
         and model["max_input_chars_per_word"] == LONGEST_WORD

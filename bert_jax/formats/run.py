@@ -29,7 +29,8 @@ def read(workdir: Path, step: int | None) -> PretrainedModel:
     """
     record = read_record(workdir)
     vocabulary = find_vocabulary(workdir, record)
-    name = _name(workdir, step)
+    # The directory tells repeats of one experiment apart.
+    name = workdir.resolve().name + ("" if step is None else f"-step-{step}")
     step, params = load_params(workdir, step)
     objective = record.experiment.objective
     config = dataclasses.replace(record.experiment.model, dtype="float32")
@@ -50,12 +51,6 @@ def read(workdir: Path, step: int | None) -> PretrainedModel:
             f"embeddings: it is not the one that the run was trained with"
         )
     return model
-
-
-def _name(workdir: Path, step: int | None) -> str:
-    """The model's name. It is taken from the directory, which tells repeats of one experiment apart."""
-    directory = workdir.resolve().name
-    return directory if step is None else f"{directory}-step-{step}"
 
 
 def _facts(workdir: Path, record: RunRecord, step: int) -> dict[str, str]:

@@ -7,7 +7,7 @@ number. The other formats join the heads' axes: a kernel is a matrix, a bias a v
 import collections
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -23,7 +23,7 @@ ArrayPath = tuple[str, ...]
 Layout = Literal["in_out", "out_in"]
 """Order of a kernel's axes: [in, out] in flax and TensorFlow, [out, in] in torch."""
 
-Rows = Iterable[tuple[str, str]]
+Rows = tuple[tuple[str, str], ...]
 """Paths in our tree, joined by "/", and names in the other format.
 
 `{}` stands for the layer's number, `{>0}` too where the first layer has no such array. A name that ends in

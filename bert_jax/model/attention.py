@@ -42,8 +42,8 @@ class Context(NamedTuple):
     keys: jax.Array
     """int [T] or [B, T], positions of the keys."""
     block_bias: jax.Array | None = None
-    """float32, what to add to scores that are computed in blocks, from `attention_block_bias`; None: all
-    scores are computed."""
+    """float32, what to add to scores that are computed in blocks, from `attention_bias`; None: all scores are
+    computed."""
 
     def at(self, columns: jax.Array) -> "Context":
         """The same for the queries in some columns of the row, int [B, Q]."""
@@ -61,6 +61,7 @@ def attention_bias(
     input_mask: jax.Array,
     instances: jax.Array | None = None,
     is_causal: jax.Array | None = None,
+    block: int | None = None,
 ) -> jax.Array:
     """What to add to attention scores: 0 where a position may be seen, -10000 where not.
 
@@ -69,59 +70,25 @@ def attention_bias(
       input_mask: [B, T], 1 for real tokens and 0 for padding.
       instances: [B, T], which instance of a packed row each position belongs to; others are not seen.
       is_causal: bool [B, T], positions that see only themselves and those to their left, whatever the config.
+      block: for the scores of `attend_in_window`, those of each block of so many queries with the keys of its
+        own block and the two beside it; None: for all scores.
 
     Returns:
       float32 [B, 1, 1, T], or [B, 1, T, T] when causal, anticausal, packed or in a window (query position
-      before key position).
+      before key position); with `block` [B * blocks, 1, block, 3 * block].
     """
-    length = input_mask.shape[-1]
-    columns = jnp.arange(length)[None]
+    columns = jnp.arange(input_mask.shape[-1])
+    columns = columns[None] if block is None else jnp.broadcast_to(columns, input_mask.shape)
 
+    # Both take values of positions, [B, T].
     def of_queries(x: jax.Array) -> jax.Array:
-        return x[:, None, :, None]
+        own = x if block is None else _blocks(x, block)
+        return own[:, None, :, None]
 
     def of_keys(x: jax.Array) -> jax.Array:
-        return x[:, None, None, :]
+        near = x if block is None else _with_neighbours(_blocks(x, block), len(x))
+        return near[:, None, None, :]
 
-    return _bias(config, of_queries, of_keys, columns, input_mask, instances, is_causal)
-
-
-def attention_block_bias(
-    config: ModelConfig,
-    input_mask: jax.Array,
-    instances: jax.Array | None = None,
-    is_causal: jax.Array | None = None,
-) -> jax.Array | None:
-    """As `attention_bias`, for the scores of `attend_in_window`: those of each block of queries with the keys
-    of its own block and the two beside it.
-
-    Returns:
-      float32 [B * blocks, 1, block, 3 * block], or None if the config or the length has no blocks.
-    """
-    size = config.attention_block(input_mask.shape[-1])
-    if size is None:
-        return None
-
-    def of_queries(x: jax.Array) -> jax.Array:
-        return _blocks(x, size)[:, None, :, None]
-
-    def of_keys(x: jax.Array) -> jax.Array:
-        return _with_neighbours(_blocks(x, size), len(x))[:, None, None, :]
-
-    columns = jnp.broadcast_to(jnp.arange(input_mask.shape[-1]), input_mask.shape)
-    return _bias(config, of_queries, of_keys, columns, input_mask, instances, is_causal)
-
-
-def _bias(
-    config: ModelConfig,
-    of_queries: Callable[[jax.Array], jax.Array],
-    of_keys: Callable[[jax.Array], jax.Array],
-    columns: jax.Array,
-    input_mask: jax.Array,
-    instances: jax.Array | None,
-    is_causal: jax.Array | None,
-) -> jax.Array:
-    """What to add to scores, given what spreads values of positions, [B, T], over queries and over keys."""
     visible = of_keys(input_mask) > 0
     if instances is not None:
         visible &= of_queries(instances) == of_keys(instances)
@@ -213,7 +180,7 @@ def attend(
       key: for dropout on the probabilities; None for no dropout.
       rate: probability of dropping an attention probability.
       deterministic: True outside of training.
-      block_bias: where XLA need not compute all scores, from `attention_block_bias`.
+      block_bias: where XLA need not compute all scores, from `attention_bias` with `block`.
       window: of the layer, if the queries are all positions in order; for the kernel of TPUs.
     """
     plain = functools.partial(_attend_by_xla, rate=rate, block_bias=block_bias)

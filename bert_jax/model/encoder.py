@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from bert_jax.model.attention import Attention, Context, attention_bias, attention_block_bias
+from bert_jax.model.attention import Attention, Context, attention_bias
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.feed_forward import feed_forward
 from bert_jax.model.linear import Linear, initializer
@@ -197,12 +197,14 @@ class Encoder(nn.Module):
         """The context of each layer; layers with the same settings share it."""
         configs = [layer.config for layer in self.layers]
         seen = (batch["input_mask"], instances, batch.get("is_causal"))
-        context_of = {
-            config: Context(
-                attention_bias(config, *seen), positions, positions, attention_block_bias(config, *seen)
-            )
-            for config in dict.fromkeys(configs)
-        }
+
+        def make_context(config: ModelConfig) -> Context:
+            context = Context(attention_bias(config, *seen), positions, positions)
+            if block := config.attention_block(batch["input_mask"].shape[-1]):
+                return context._replace(block_bias=attention_bias(config, *seen, block))
+            return context
+
+        context_of = {config: make_context(config) for config in dict.fromkeys(configs)}
         return [context_of[config] for config in configs]
 
     def word_embedding_table(self) -> jax.Array:

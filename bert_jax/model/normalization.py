@@ -19,7 +19,15 @@ def make_norm(config: ModelConfig, name: str) -> nn.Module:
     """A normalization over the last axis, its statistics in float32, with parameters under `name`."""
     match config.normalization:
         case "layer_norm":
-            return _layer_norm(config, name)
+            # The variance is the mean squared deviation. For bfloat16 activations, whose own rounding is far
+            # coarser, it is the mean square minus the squared mean, which needs only one pass.
+            return nn.LayerNorm(
+                epsilon=config.layer_norm_epsilon,
+                dtype=config.dtype,
+                use_bias=config.biases != "none",
+                use_fast_variance=config.dtype == "bfloat16",
+                name=name,
+            )
         case "rms_norm":
             return nn.RMSNorm(epsilon=config.layer_norm_epsilon, dtype=config.dtype, name=name)
 
@@ -77,18 +85,3 @@ def of_queries_and_keys(config: ModelConfig, name: str) -> Norm | None:
 def unchanged(x: jax.Array) -> jax.Array:
     """`x` itself, where there is no normalization."""
     return x
-
-
-def _layer_norm(config: ModelConfig, name: str) -> nn.LayerNorm:
-    """LayerNorm.
-
-    The variance is the mean squared deviation. For bfloat16 activations, whose own rounding is far
-    coarser, it is the mean square minus the squared mean, which needs only one pass.
-    """
-    return nn.LayerNorm(
-        epsilon=config.layer_norm_epsilon,
-        dtype=config.dtype,
-        use_bias=config.biases != "none",
-        use_fast_variance=config.dtype == "bfloat16",
-        name=name,
-    )

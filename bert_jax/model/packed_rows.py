@@ -11,18 +11,14 @@ import jax.numpy as jnp
 from bert_jax.task import Batch
 
 
-def instance_of_each_position(instance_starts: jax.Array, length: int) -> jax.Array:
-    """int32 [B, T]: the column where each position's instance begins, which also identifies the instance."""
-    starts_BTK = instance_starts[:, None, :]
-    is_behind = starts_BTK <= jnp.arange(length)[:, None]
-    return jnp.where(is_behind, starts_BTK, 0).max(axis=-1)
-
-
 def instances_of(batch: Batch) -> jax.Array | None:
-    """`instance_of_each_position` of a packed batch; None for a batch that is not packed."""
+    """int32 [B, T]: the column where each position's instance begins, which also identifies the instance;
+    None for a batch that is not packed."""
     if "instance_starts" not in batch:
         return None
-    return instance_of_each_position(batch["instance_starts"], batch["input_ids"].shape[-1])
+    starts_BTK = batch["instance_starts"][:, None, :]
+    is_behind = starts_BTK <= jnp.arange(batch["input_ids"].shape[-1])[:, None]
+    return jnp.where(is_behind, starts_BTK, 0).max(axis=-1)
 
 
 def instance_starts(batch: Batch) -> jax.Array:

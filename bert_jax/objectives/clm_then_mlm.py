@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from etils import epy
 
@@ -19,13 +18,11 @@ from data_pipeline.config import DataConfig, Phase
 from data_pipeline.errors import UserError
 
 with epy.lazy_imports():  # settings are read, and help is printed, without jax
+    import jax
     import jax.numpy as jnp
+    import numpy as np
 
     from bert_jax.model import pretraining
-
-if TYPE_CHECKING:
-    import jax
-    import numpy as np
 
 CAUSAL_FRACTION = 0.25
 """Of the steps, if an experiment has no phases of its own for the causal stage."""

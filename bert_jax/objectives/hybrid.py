@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from etils import epy
 
@@ -18,12 +17,10 @@ from bert_jax.task import Batch, Sums
 from data_pipeline.errors import UserError
 
 with epy.lazy_imports():  # settings are read, and help is printed, without jax
+    import jax
     import numpy as np
 
     from bert_jax.model import masked_tokens, pretraining, sampling
-
-if TYPE_CHECKING:
-    import jax
 
 
 @register

@@ -7,13 +7,7 @@ from collections.abc import Mapping
 
 from etils import epy
 
-from bert_jax.model.size import (
-    dense_parameters,
-    encoder_flops,
-    encoder_parameters,
-    norm_parameters,
-    pooler_parameters,
-)
+from bert_jax.model.size import dense_parameters, encoder_flops, norm_parameters
 from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch, Metric, Sums
 
@@ -138,10 +132,3 @@ def head_parameters(model: ModelConfig) -> int:
     width = model.embedding_width
     dense = dense_parameters(model, model.hidden_size, width)
     return dense + norm_parameters(model, width) + model.vocab_size
-
-
-def num_parameters_with_heads(model: ModelConfig) -> int:
-    """Parameters of `BertForPreTraining`: encoder, pooler, language model and next sentence heads."""
-    width = model.hidden_size
-    pooler, next_sentence = pooler_parameters(model), 2 * width + 2
-    return encoder_parameters(model) + pooler + head_parameters(model) + next_sentence

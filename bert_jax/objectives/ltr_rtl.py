@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from etils import epy
 
@@ -16,12 +15,10 @@ from bert_jax.objectives.ltr import LeftToRight
 from bert_jax.task import Batch, Sums
 
 with epy.lazy_imports():  # settings are read, and help is printed, without jax
+    import jax
     import jax.numpy as jnp
 
     from bert_jax.model import pretraining
-
-if TYPE_CHECKING:
-    import jax
 
 
 @register

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from etils import epy
 
@@ -16,11 +16,10 @@ from data_pipeline.config import DataConfig, MaskingConfig
 from data_pipeline.errors import UserError
 
 with epy.lazy_imports():  # settings are read, and help is printed, without jax
-    from bert_jax.model import pretraining
-
-if TYPE_CHECKING:
     import flax.linen as nn
     import jax
+
+    from bert_jax.model import pretraining
 
 
 @register

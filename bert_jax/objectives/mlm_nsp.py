@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from etils import epy
 
@@ -16,16 +16,12 @@ from data_pipeline.config import DataConfig, Pairing
 from data_pipeline.errors import UserError
 
 with epy.lazy_imports():  # settings are read, and help is printed, without jax
+    import jax
     import jax.numpy as jnp
     import numpy as np
 
     from bert_jax import cross_entropy
-    from bert_jax.model import packed_rows
-
-if TYPE_CHECKING:
-    import jax
-
-    from bert_jax.model.pretraining import Logits
+    from bert_jax.model import packed_rows, pretraining
 
 
 @register
@@ -58,7 +54,7 @@ class MaskedLMAndNSP(MaskedLM):
         if data.pairing != self.pairing:
             raise UserError(f"objective {self.name} needs data.pairing {self.pairing}")
 
-    def numerators(self, outputs: Logits, batch: Batch) -> Sums:
+    def numerators(self, outputs: pretraining.Logits, batch: Batch) -> Sums:
         is_instance = packed_rows.instance_weights(batch)
         loss, correct = cross_entropy.cross_entropy(outputs[1], batch["next_sentence_labels"])
         of_pairs = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from etils import epy
 
@@ -22,9 +21,6 @@ with epy.lazy_imports():  # settings are read, and help is printed, without jax
     import jax.numpy as jnp
 
     from bert_jax.model import replaced_tokens
-
-if TYPE_CHECKING:
-    from bert_jax.model.replaced_tokens import Detection, ReplacedTokenModel
 
 
 @register
@@ -96,10 +92,10 @@ class ReplacedTokenDetection(MaskedLM):
     def check_model(self, model: ModelConfig) -> None:
         self.generator(model)
 
-    def module(self, model: ModelConfig) -> ReplacedTokenModel:
+    def module(self, model: ModelConfig) -> replaced_tokens.ReplacedTokenModel:
         return replaced_tokens.ReplacedTokenModel(model, self.generator(model), self.generator_embeddings)
 
-    def numerators(self, outputs: Detection, batch: Batch) -> Sums:
+    def numerators(self, outputs: replaced_tokens.Detection, batch: Batch) -> Sums:
         targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
         sums = language_model.token_sums("mlm", outputs.token_logits, targets, weights, self.z_loss)
         logits, real = outputs.replaced_logits, batch["input_mask"].astype(jnp.float32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from etils import epy
 
@@ -14,10 +13,9 @@ from bert_jax.objectives.ltr import LeftToRight
 from bert_jax.task import Batch
 
 with epy.lazy_imports():  # settings are read, and help is printed, without jax
-    from bert_jax.model import pretraining
-
-if TYPE_CHECKING:
     import jax
+
+    from bert_jax.model import pretraining
 
 
 @register

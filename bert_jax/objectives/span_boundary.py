@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from etils import epy
 
@@ -24,13 +23,10 @@ from bert_jax.task import Batch, Sums
 from data_pipeline.config import DataConfig
 
 with epy.lazy_imports():  # settings are read, and help is printed, without jax
-    from bert_jax.model import span_boundary
-
-if TYPE_CHECKING:
     import jax
     import numpy as np
 
-    from bert_jax.model.span_boundary import SpanBoundaryModel, SpanPredictions
+    from bert_jax.model import span_boundary
 
 
 @register
@@ -53,10 +49,10 @@ class MaskedLMAndSpanBoundary(MaskedLM):
             data, pairing=pairing, masking=dataclasses.replace(data.masking, unit="span")
         )
 
-    def module(self, model: ModelConfig) -> SpanBoundaryModel:
+    def module(self, model: ModelConfig) -> span_boundary.SpanBoundaryModel:
         return span_boundary.SpanBoundaryModel(model)
 
-    def numerators(self, outputs: SpanPredictions, batch: Batch) -> Sums:
+    def numerators(self, outputs: span_boundary.SpanPredictions, batch: Batch) -> Sums:
         of_tokens, of_boundaries = (
             language_model.token_sums(
                 kind, logits, batch["masked_lm_ids"], batch["masked_lm_weights"], self.z_loss

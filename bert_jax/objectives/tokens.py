@@ -5,10 +5,11 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from etils import epy
 
+from bert_jax.model.size import encoder_parameters, pooler_parameters
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import language_model
 from bert_jax.objectives.base import Objective
@@ -16,10 +17,8 @@ from bert_jax.task import Batch, Sums
 from data_pipeline.checks import check_not_negative
 
 with epy.lazy_imports():  # settings are read, and help is printed, without jax
-    import numpy as np
-
-if TYPE_CHECKING:
     import jax
+    import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,4 +56,7 @@ class TokenObjective(Objective):
         return {f"{self.kind}_accuracy": (targets, weights > 0)}
 
     def num_parameters(self, model: ModelConfig) -> int:
-        return language_model.num_parameters_with_heads(model)
+        """Those of `BertForPreTraining`: encoder, pooler, language model and next sentence heads."""
+        next_sentence = 2 * model.hidden_size + 2
+        heads = pooler_parameters(model) + language_model.head_parameters(model) + next_sentence
+        return encoder_parameters(model) + heads

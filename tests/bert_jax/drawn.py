@@ -23,6 +23,14 @@ def draw_params(shapes: Mapping[str, Any], deviation: float = 0.3) -> dict:
     return jax.tree_util.tree_map_with_path(draw, shapes)
 
 
+def normal_params(shapes: Mapping[str, Any], seed: int, mean: float, deviation: float) -> dict:
+    """Parameters of these shapes, all of the same distribution, biases included."""
+    random = np.random.default_rng(seed)
+    return jax.tree.map(
+        lambda leaf: random.normal(mean, deviation, leaf.shape).astype(np.float32), dict(shapes)
+    )
+
+
 def draw_head(head: Head, deviation: float = 0.5) -> dict:
     """Parameters of a head and its encoder."""
     return draw_params(head.abstract_params(), deviation)

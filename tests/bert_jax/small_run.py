@@ -5,9 +5,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import jax
-import numpy as np
-
 from bert_jax.model.pretraining import abstract_params
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import OBJECTIVES, MaskedLM, Objective
@@ -20,7 +17,7 @@ from data_pipeline.config import DataConfig, Phase
 from data_pipeline.corpus.tokenizer import Tokenizer, WordPiece
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, Casing
 from data_pipeline.preparing.vocabulary import train_byte_bpe, train_sentencepiece
-from tests.bert_jax.drawn import draw_params
+from tests.bert_jax.drawn import draw_params, normal_params
 from tests.bert_jax.encoders import ENCODERS
 
 WORDS = "the a cat dog mat sat on saw was here Paris is city of café naïve caf ##é paris nai ##ve naive cafe"
@@ -75,10 +72,7 @@ def make_experiment(
 
 def random_params(model: ModelConfig) -> dict:
     """Parameters of which none is zero, biases included."""
-    random = np.random.default_rng(3)
-    return jax.tree.map(
-        lambda leaf: random.normal(0.3, 0.2, leaf.shape).astype(np.float32), abstract_params(model)
-    )
+    return normal_params(abstract_params(model), seed=3, mean=0.3, deviation=0.2)
 
 
 def trainable_params(model: ModelConfig, objective: Objective = MaskedLM()) -> dict:  # noqa: B008 (a value)

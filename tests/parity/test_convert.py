@@ -40,7 +40,7 @@ def padded_batch(config: ModelConfig) -> dict[str, np.ndarray]:
     }
 
 
-def theirs(model, batch: dict[str, np.ndarray]):  # type: ignore[no-untyped-def]
+def outputs_of(model, batch: dict[str, np.ndarray]):  # type: ignore[no-untyped-def]
     import torch
 
     names = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
@@ -59,12 +59,12 @@ def test_transformers_loads_it_and_gives_the_same_logits(tmp_path: Path, objecti
     lm, nsp = jax.jit(lambda p, b: module.apply({"params": p}, b, True))(params, batch)
     if objective == "ltr":
         model = load("BertLMHeadModel", output)
-        np.testing.assert_allclose(theirs(model, batch).logits[:, :-1], lm, atol=1e-5, rtol=0)
+        np.testing.assert_allclose(outputs_of(model, batch).logits[:, :-1], lm, atol=1e-5, rtol=0)
     elif objective == "mlm":
         model = load("BertForMaskedLM", output)
-        np.testing.assert_allclose(theirs(model, batch).logits, lm, atol=1e-5, rtol=0)
+        np.testing.assert_allclose(outputs_of(model, batch).logits, lm, atol=1e-5, rtol=0)
     else:
-        outputs = theirs(load("BertForPreTraining", output), batch)
+        outputs = outputs_of(load("BertForPreTraining", output), batch)
         np.testing.assert_allclose(outputs.prediction_logits, lm, atol=1e-5, rtol=0)
         np.testing.assert_allclose(outputs.seq_relationship_logits, nsp, atol=1e-5, rtol=0)
 

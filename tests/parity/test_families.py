@@ -20,8 +20,9 @@ from bert_jax.model.pretraining import BertForPreTraining
 from bert_jax.objectives import ReplacedTokenDetection
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.training.warm_start import with_repeated_positions
+from tests.bert_jax.drawn import normal_params
 from tests.bert_jax.formats.family_directories import save_tokenizer, small_config, tokenizer_of
-from tests.parity.test_convert import load
+from tests.parity.test_convert import load, outputs_of
 
 pytestmark = pytest.mark.parity
 
@@ -247,11 +248,9 @@ def test_an_electra_discriminator_goes_both_ways(tmp_path: Path) -> None:
 @pytest.mark.parametrize("embeddings", ["shared", "own"])
 def test_a_generator_is_a_masked_language_model_in_transformers(tmp_path: Path, embeddings: str) -> None:
     learns = ReplacedTokenDetection(generator_size=1 / 3, generator_embeddings=embeddings)
-    config, random = small_config("electra"), np.random.default_rng(0)
-    params = jax.tree.map(
-        lambda leaf: random.normal(0.1, 0.3, leaf.shape).astype(np.float32),
-        PretrainingTask(learns, config).abstract_params(),
-    )
+    config = small_config("electra")
+    shapes = PretrainingTask(learns, config).abstract_params()
+    params = normal_params(shapes, seed=0, mean=0.1, deviation=0.3)
     tokenizer = tokenizer_of("electra")
     trained = PretrainedModel("rtd", config, params, tokenizer, vocabulary=None, objective=learns)
     npz_directory = tmp_path / "npz"
@@ -301,10 +300,6 @@ def test_the_heads_of_pretraining_go_both_ways(tmp_path: Path, case: str) -> Non
     batch = make_batch(model.config.vocab_size, 2)
     module = BertForPreTraining(model.config)
     _, pair = module.apply({"params": model.params}, batch, True)
-    import torch
-
-    names = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
-    with torch.no_grad():
-        outputs = their_model(**{name: torch.tensor(batch[ours]).long() for name, ours in names.items()})
+    outputs = outputs_of(their_model, batch)
     theirs_pair = outputs["sop_logits" if case == "albert" else "seq_relationship_logits"]
     np.testing.assert_allclose(pair, theirs_pair, atol=1e-5, rtol=1e-5)

@@ -8,7 +8,14 @@ from typing import Any
 
 from bert_jax.formats.families.bert import DECODING, ENCODER, PARTS, SETTINGS, tasks_of
 from bert_jax.formats.families.electra import PROJECTION, embedding_size_of
-from bert_jax.formats.families.family import Family, renamed, renamed_parts, same_classes
+from bert_jax.formats.families.family import (
+    Family,
+    layer_norm,
+    linear,
+    renamed,
+    renamed_parts,
+    same_classes,
+)
 from bert_jax.model_config import ModelConfig
 
 _NAMES = {
@@ -63,29 +70,17 @@ ALBERT = Family(
     pairing="sentence_order",
     table=(
         *renamed((*ENCODER, *PROJECTION), _NAMES),
-        ("language_model/dense/kernel", "predictions.dense.weight"),
-        ("language_model/dense/bias", "predictions.dense.bias"),
-        ("language_model/layer_norm/scale", "predictions.LayerNorm.weight"),
-        ("language_model/layer_norm/bias", "predictions.LayerNorm.bias"),
+        *linear("language_model/dense", "predictions.dense"),
+        *layer_norm("language_model/layer_norm", "predictions.LayerNorm"),
         ("language_model/bias", "predictions.bias"),
-        ("next_sentence/dense/kernel", "sop_classifier.classifier.weight"),
-        ("next_sentence/dense/bias", "sop_classifier.classifier.bias"),
+        *linear("next_sentence/dense", "sop_classifier.classifier"),
     ),
     parts={
-        **{
-            name: rows
-            for name, rows in renamed_parts(PARTS, _NAMES).items()
-            if name not in ("embedding_size", "layer_groups")
-        },
+        **renamed_parts(PARTS, _NAMES, without=("embedding_size", "layer_groups")),
         "embedding_projection": {"linear": ()},
         "attention": {"bidirectional": ()},
     },
-    poolers={
-        "tanh": (
-            ("pooler/dense/kernel", "albert.pooler.weight"),
-            ("pooler/dense/bias", "albert.pooler.bias"),
-        )
-    },
+    poolers={"tanh": linear("pooler/dense", "albert.pooler")},
     decoder="predictions.decoder",
     classes=same_classes("Albert", ("BertModel", "BertForMaskedLM", "BertForPreTraining")),
     tasks=tasks_of("Albert"),

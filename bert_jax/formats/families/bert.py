@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.formats.configuration import SIZES
-from bert_jax.formats.families.family import Family, TaskClass, same_classes
+from bert_jax.formats.families.family import Family, TaskClass, layer_norm, linear, same_classes
 from bert_jax.formats.tensors import Parts
 from bert_jax.model_config import ModelConfig
 
@@ -12,27 +12,17 @@ SETTINGS = {**SIZES, "layer_norm_epsilon": "layer_norm_eps"}
 
 ENCODER = (
     ("encoder/embeddings/word_embeddings/embedding", "bert.embeddings.word_embeddings.weight"),
-    ("encoder/layer_{}/attention/query/kernel", "bert.encoder.layer.{}.attention.self.query.weight"),
-    ("encoder/layer_{}/attention/query/bias", "bert.encoder.layer.{}.attention.self.query.bias"),
-    ("encoder/layer_{}/attention/key/kernel", "bert.encoder.layer.{}.attention.self.key.weight"),
-    ("encoder/layer_{}/attention/key/bias", "bert.encoder.layer.{}.attention.self.key.bias"),
-    ("encoder/layer_{}/attention/value/kernel", "bert.encoder.layer.{}.attention.self.value.weight"),
-    ("encoder/layer_{}/attention/value/bias", "bert.encoder.layer.{}.attention.self.value.bias"),
-    ("encoder/layer_{}/attention/output/kernel", "bert.encoder.layer.{}.attention.output.dense.weight"),
-    ("encoder/layer_{}/attention/output/bias", "bert.encoder.layer.{}.attention.output.dense.bias"),
+    *linear("encoder/layer_{}/attention/query", "bert.encoder.layer.{}.attention.self.query"),
+    *linear("encoder/layer_{}/attention/key", "bert.encoder.layer.{}.attention.self.key"),
+    *linear("encoder/layer_{}/attention/value", "bert.encoder.layer.{}.attention.self.value"),
+    *linear("encoder/layer_{}/attention/output", "bert.encoder.layer.{}.attention.output.dense"),
 )
-POOLER = (
-    ("pooler/dense/kernel", "bert.pooler.dense.weight"),
-    ("pooler/dense/bias", "bert.pooler.dense.bias"),
-)
+POOLER = linear("pooler/dense", "bert.pooler.dense")
 HEADS = (
-    ("language_model/dense/kernel", "cls.predictions.transform.dense.weight"),
-    ("language_model/dense/bias", "cls.predictions.transform.dense.bias"),
-    ("language_model/layer_norm/scale", "cls.predictions.transform.LayerNorm.weight"),
-    ("language_model/layer_norm/bias", "cls.predictions.transform.LayerNorm.bias"),
+    *linear("language_model/dense", "cls.predictions.transform.dense"),
+    *layer_norm("language_model/layer_norm", "cls.predictions.transform.LayerNorm"),
     ("language_model/bias", "cls.predictions.bias"),
-    ("next_sentence/dense/kernel", "cls.seq_relationship.weight"),
-    ("next_sentence/dense/bias", "cls.seq_relationship.bias"),
+    *linear("next_sentence/dense", "cls.seq_relationship"),
 )
 PARTS: Parts = {
     "positions": {
@@ -53,18 +43,11 @@ PARTS: Parts = {
     },
     "normalization": {
         "layer_norm": (
-            ("encoder/embeddings/layer_norm/scale", "bert.embeddings.LayerNorm.weight"),
-            ("encoder/embeddings/layer_norm/bias", "bert.embeddings.LayerNorm.bias"),
-            (
-                "encoder/layer_{}/attention_layer_norm/scale",
-                "bert.encoder.layer.{}.attention.output.LayerNorm.weight",
+            *layer_norm("encoder/embeddings/layer_norm", "bert.embeddings.LayerNorm"),
+            *layer_norm(
+                "encoder/layer_{}/attention_layer_norm", "bert.encoder.layer.{}.attention.output.LayerNorm"
             ),
-            (
-                "encoder/layer_{}/attention_layer_norm/bias",
-                "bert.encoder.layer.{}.attention.output.LayerNorm.bias",
-            ),
-            ("encoder/layer_{}/output_layer_norm/scale", "bert.encoder.layer.{}.output.LayerNorm.weight"),
-            ("encoder/layer_{}/output_layer_norm/bias", "bert.encoder.layer.{}.output.LayerNorm.bias"),
+            *layer_norm("encoder/layer_{}/output_layer_norm", "bert.encoder.layer.{}.output.LayerNorm"),
         ),
     },
     "attention": {"bidirectional": (), "causal": ()},
@@ -77,10 +60,8 @@ PARTS: Parts = {
     "attention_window": {None: ()},
     "feed_forward": {
         "dense": (
-            ("encoder/layer_{}/intermediate/kernel", "bert.encoder.layer.{}.intermediate.dense.weight"),
-            ("encoder/layer_{}/intermediate/bias", "bert.encoder.layer.{}.intermediate.dense.bias"),
-            ("encoder/layer_{}/output/kernel", "bert.encoder.layer.{}.output.dense.weight"),
-            ("encoder/layer_{}/output/bias", "bert.encoder.layer.{}.output.dense.bias"),
+            *linear("encoder/layer_{}/intermediate", "bert.encoder.layer.{}.intermediate.dense"),
+            *linear("encoder/layer_{}/output", "bert.encoder.layer.{}.output.dense"),
         ),
     },
 }
@@ -109,17 +90,19 @@ CLASSES = (
     "BertLMHeadModel",
     "BertForNextSentencePrediction",
 )
-TASKS = {
-    "BertForSequenceClassification": TaskClass("BertForSequenceClassification", "classifier"),
-    "BertForTokenClassification": TaskClass("BertForTokenClassification", "classifier"),
-    "BertForMultipleChoice": TaskClass("BertForMultipleChoice", "classifier"),
-    "BertForQuestionAnswering": TaskClass("BertForQuestionAnswering", "qa_outputs"),
+_LAYERS_OF_TASKS = {
+    "SequenceClassification": "classifier",
+    "TokenClassification": "classifier",
+    "MultipleChoice": "classifier",
+    "QuestionAnswering": "qa_outputs",
 }
 
 
 def tasks_of(prefix: str) -> dict[str, TaskClass]:
     """BERT's names of fine-tuned classes -> those of a family, which begin with `prefix`."""
-    return {name: TaskClass(name.replace("Bert", prefix), task.layer) for name, task in TASKS.items()}
+    return {
+        f"BertFor{task}": TaskClass(f"{prefix}For{task}", layer) for task, layer in _LAYERS_OF_TASKS.items()
+    }
 
 
 BERT = Family(
@@ -135,5 +118,5 @@ BERT = Family(
     poolers={"tanh": POOLER},
     decoder="cls.predictions.decoder",
     classes=same_classes("Bert", CLASSES),
-    tasks=TASKS,
+    tasks=tasks_of("Bert"),
 )

@@ -4,7 +4,7 @@ Its epsilon is a constant, and its pooler, which fine-tuning adds, a linear laye
 """
 
 from bert_jax.formats.families.bert import ENCODER, PARTS, tasks_of
-from bert_jax.formats.families.family import Family, renamed, renamed_parts
+from bert_jax.formats.families.family import Family, layer_norm, linear, renamed, renamed_parts
 
 _EPSILON = 1e-12
 _NAMES = {
@@ -42,10 +42,8 @@ DISTILBERT = Family(
     head_dropouts=("seq_classif_dropout", "qa_dropout"),
     table=(
         *renamed(ENCODER, _NAMES),
-        ("language_model/dense/kernel", "vocab_transform.weight"),
-        ("language_model/dense/bias", "vocab_transform.bias"),
-        ("language_model/layer_norm/scale", "vocab_layer_norm.weight"),
-        ("language_model/layer_norm/bias", "vocab_layer_norm.bias"),
+        *linear("language_model/dense", "vocab_transform"),
+        *layer_norm("language_model/layer_norm", "vocab_layer_norm"),
         ("language_model/bias", "vocab_projector.bias"),
     ),
     parts={
@@ -54,12 +52,7 @@ DISTILBERT = Family(
         "attention": {"bidirectional": ()},
         "layer_norm_epsilon": {_EPSILON: ()},
     },
-    poolers={
-        "relu": (
-            ("pooler/dense/kernel", "pre_classifier.weight"),
-            ("pooler/dense/bias", "pre_classifier.bias"),
-        )
-    },
+    poolers={"relu": linear("pooler/dense", "pre_classifier")},
     decoder="vocab_projector",
     classes={"BertModel": "DistilBertModel", "BertForMaskedLM": "DistilBertForMaskedLM"},
     tasks=tasks_of("DistilBert"),

@@ -8,14 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.formats.families.bert import DECODING, ENCODER, PARTS, SETTINGS, tasks_of
-from bert_jax.formats.families.family import Family, TaskClass, renamed, renamed_parts
+from bert_jax.formats.families.family import (
+    Family,
+    TaskClass,
+    layer_norm,
+    linear,
+    renamed,
+    renamed_parts,
+)
 from bert_jax.model_config import ModelConfig
 
 _NAMES = {"bert.": "electra."}
-PROJECTION = (
-    ("encoder/embeddings_project/kernel", "electra.embeddings_project.weight"),
-    ("encoder/embeddings_project/bias", "electra.embeddings_project.bias"),
-)
+PROJECTION = linear("encoder/embeddings_project", "electra.embeddings_project")
 
 
 def embedding_size_of(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,28 +50,19 @@ ELECTRA = Family(
     further_fields=_fields,
     table=(
         *renamed(ENCODER, _NAMES),
-        ("language_model/dense/kernel", "generator_predictions.dense.weight"),
-        ("language_model/dense/bias", "generator_predictions.dense.bias"),
-        ("language_model/layer_norm/scale", "generator_predictions.LayerNorm.weight"),
-        ("language_model/layer_norm/bias", "generator_predictions.LayerNorm.bias"),
+        *linear("language_model/dense", "generator_predictions.dense"),
+        *layer_norm("language_model/layer_norm", "generator_predictions.LayerNorm"),
         ("language_model/bias", "generator_lm_head.bias"),
-        ("replaced_token/dense/kernel", "discriminator_predictions.dense.weight"),
-        ("replaced_token/dense/bias", "discriminator_predictions.dense.bias"),
-        ("replaced_token/prediction/kernel", "discriminator_predictions.dense_prediction.weight"),
-        ("replaced_token/prediction/bias", "discriminator_predictions.dense_prediction.bias"),
+        *linear("replaced_token/dense", "discriminator_predictions.dense"),
+        *linear("replaced_token/prediction", "discriminator_predictions.dense_prediction"),
     ),
     parts={
-        **{name: rows for name, rows in renamed_parts(PARTS, _NAMES).items() if name != "embedding_size"},
+        **renamed_parts(PARTS, _NAMES, without=("embedding_size",)),
         "embedding_projection": {"none": (), "linear": PROJECTION},
         "attention": {"bidirectional": ()},
         "activation": {"gelu_exact": ()},
     },
-    poolers={
-        "gelu_exact": (
-            ("pooler/dense/kernel", "classifier.dense.weight"),
-            ("pooler/dense/bias", "classifier.dense.bias"),
-        )
-    },
+    poolers={"gelu_exact": linear("pooler/dense", "classifier.dense")},
     decoder="generator_lm_head",
     classes={
         "BertModel": "ElectraModel",

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +157,17 @@ class Family:
         return pad_token_id + 1 if self.positions_after_padding else 0
 
 
-def renamed(rows: Rows, names: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def linear(ours: str, theirs: str) -> Rows:
+    """The rows of a linear layer with a bias, by our path and torch's name of the layer."""
+    return ((f"{ours}/kernel", f"{theirs}.weight"), (f"{ours}/bias", f"{theirs}.bias"))
+
+
+def layer_norm(ours: str, theirs: str) -> Rows:
+    """As `linear`, of a normalization with scale and bias."""
+    return ((f"{ours}/scale", f"{theirs}.weight"), (f"{ours}/bias", f"{theirs}.bias"))
+
+
+def renamed(rows: Rows, names: Mapping[str, str]) -> Rows:
     """Rows of another family's table with some parts of its names replaced."""
 
     def rename(name: str) -> str:
@@ -168,11 +178,14 @@ def renamed(rows: Rows, names: Mapping[str, str]) -> tuple[tuple[str, str], ...]
     return tuple((ours, rename(theirs)) for ours, theirs in rows)
 
 
-def renamed_parts(parts: Parts, names: Mapping[str, str]) -> dict[str, dict[Any, Rows]]:
-    """As `renamed`, for `Family.parts`."""
+def renamed_parts(
+    parts: Parts, names: Mapping[str, str], without: Collection[str] = ()
+) -> dict[str, dict[Any, Rows]]:
+    """As `renamed`, for `Family.parts`, of which some settings may be left out."""
     return {
         setting: {choice: renamed(rows, names) for choice, rows in choices.items()}
         for setting, choices in parts.items()
+        if setting not in without
     }
 
 

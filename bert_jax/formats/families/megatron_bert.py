@@ -6,7 +6,7 @@ BERT with normalization before each sublayer and after the last layer, and none 
 import dataclasses
 
 from bert_jax.formats.families.bert import BERT, CLASSES, PARTS, tasks_of
-from bert_jax.formats.families.family import same_classes
+from bert_jax.formats.families.family import layer_norm, same_classes
 
 MEGATRON_BERT = dataclasses.replace(
     BERT,
@@ -23,15 +23,9 @@ MEGATRON_BERT = dataclasses.replace(
         **PARTS,
         "normalization": {
             "layer_norm": (
-                (
-                    "encoder/layer_{}/attention_layer_norm/scale",
-                    "bert.encoder.layer.{}.attention.ln.weight",
-                ),
-                ("encoder/layer_{}/attention_layer_norm/bias", "bert.encoder.layer.{}.attention.ln.bias"),
-                ("encoder/layer_{}/output_layer_norm/scale", "bert.encoder.layer.{}.ln.weight"),
-                ("encoder/layer_{}/output_layer_norm/bias", "bert.encoder.layer.{}.ln.bias"),
-                ("encoder/final_layer_norm/scale", "bert.encoder.ln.weight"),
-                ("encoder/final_layer_norm/bias", "bert.encoder.ln.bias"),
+                *layer_norm("encoder/layer_{}/attention_layer_norm", "bert.encoder.layer.{}.attention.ln"),
+                *layer_norm("encoder/layer_{}/output_layer_norm", "bert.encoder.layer.{}.ln"),
+                *layer_norm("encoder/final_layer_norm", "bert.encoder.ln"),
             )
         },
         "normalization_place": {"pre": ()},

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.formats.families.family import ACTIVATIONS, Family, TaskClass, same_classes
+from bert_jax.formats.tensors import Rows
 from bert_jax.model_config import MODEL_SIZES, Biases, ModelConfig
 from data_pipeline.checks import check_above_zero, check_size
 from data_pipeline.errors import UserError
@@ -110,7 +111,7 @@ def _fields(model: ModelConfig, ids: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def _biases(rows: tuple[tuple[str, str], ...], weight: str) -> tuple[tuple[str, str], ...]:
+def _biases(rows: Rows, weight: str) -> Rows:
     """The biases beside these arrays, which our paths call `weight`."""
     return tuple(
         (ours.removesuffix(weight) + "bias", theirs.replace(".weight", ".bias")) for ours, theirs in rows

@@ -18,7 +18,15 @@ from bert_jax.formats.families.bert import (
     decoder_of,
     tasks_of,
 )
-from bert_jax.formats.families.family import Family, TaskClass, renamed, renamed_parts, same_classes
+from bert_jax.formats.families.family import (
+    Family,
+    TaskClass,
+    layer_norm,
+    linear,
+    renamed,
+    renamed_parts,
+    same_classes,
+)
 from bert_jax.model_config import ModelConfig
 from data_pipeline.checks import check_not_negative
 
@@ -55,10 +63,8 @@ ROBERTA = Family(
     positions_after_padding=True,
     table=(
         *renamed(ENCODER, _NAMES),
-        ("language_model/dense/kernel", "lm_head.dense.weight"),
-        ("language_model/dense/bias", "lm_head.dense.bias"),
-        ("language_model/layer_norm/scale", "lm_head.layer_norm.weight"),
-        ("language_model/layer_norm/bias", "lm_head.layer_norm.bias"),
+        *linear("language_model/dense", "lm_head.dense"),
+        *layer_norm("language_model/layer_norm", "lm_head.layer_norm"),
         ("language_model/bias", "lm_head.bias"),
     ),
     parts={**renamed_parts(PARTS, _NAMES), "activation": {"gelu_exact": ()}},

@@ -5,8 +5,6 @@ import functools
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
@@ -14,6 +12,7 @@ from bert_jax.formats.pretrained import PretrainedModel, parameter_shapes
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import Objective
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, Vocabulary
+from tests.bert_jax.drawn import normal_params
 
 TEXTS = (
     "the cat sat on the mat",
@@ -59,16 +58,22 @@ ENCODERS: dict[str, dict[str, Any]] = {
 """Settings by `model_type` that differ from `SMALL`."""
 
 
-def byte_tokenizer() -> Tokenizer:
-    """Byte-level BPE with RoBERTa's special tokens, <mask> as the last id."""
+def byte_bpe(special_tokens: tuple[str, ...] = ()) -> Tokenizer:
+    """Byte-level BPE whose first pieces are these."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=[*ROBERTA_TOKENS], initial_alphabet=alphabet, show_progress=False
+        vocab_size=300, special_tokens=[*special_tokens], initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(TEXTS * 20, trainer)
+    return tokenizer
+
+
+def byte_tokenizer() -> Tokenizer:
+    """Byte-level BPE with RoBERTa's special tokens, <mask> as the last id."""
+    tokenizer = byte_bpe(ROBERTA_TOKENS)
     tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True)])
     sep, cls = ((token, tokenizer.token_to_id(token)) for token in ("</s>", "<s>"))
     tokenizer.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=False)
@@ -95,12 +100,7 @@ def unigram_tokenizer() -> Tokenizer:
 
 def modern_tokenizer() -> Tokenizer:
     """Byte-level BPE with BERT's special tokens, which are no pieces of its model and come last but one."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(TEXTS * 20, trainer)
+    tokenizer = byte_bpe()
     tokenizer.add_special_tokens(
         [AddedToken(token, lstrip=token == "[MASK]", normalized=False) for token in SPECIAL_TOKENS]
     )
@@ -144,11 +144,8 @@ def small_model(
     model_type: str, objective: Objective | None, parts: tuple[str, ...], **changes: Any
 ) -> PretrainedModel:
     """A model of random parameters that has these parts."""
-    config, random = small_config(model_type, **changes), np.random.default_rng(0)
-    params = jax.tree.map(
-        lambda leaf: random.normal(0.0, 0.5, leaf.shape).astype(np.float32),
-        parameter_shapes(config),
-    )
+    config = small_config(model_type, **changes)
+    params = normal_params(parameter_shapes(config), seed=0, mean=0.0, deviation=0.5)
     if config.pooler == "transform":  # one and the same in transformers
         params["pooler"] = {name: params["language_model"][name] for name in ("dense", "layer_norm")}
     return PretrainedModel(

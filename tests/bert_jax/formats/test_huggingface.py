@@ -25,6 +25,12 @@ WORDS = "bert.embeddings.word_embeddings.weight"
 ENCODER = ("embeddings.", "encoder.", "pooler.")
 
 
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The stored model, in a directory with a vocab.txt alone as its tokenizer."""
+    return write_huggingface(tmp_path / "hf", stored_weights())
+
+
 def written_back(directory: Path) -> dict[str, np.ndarray]:
     """The tensors after conversion to this project's npz format and back."""
     convert(directory, directory / "npz", "npz")
@@ -32,8 +38,7 @@ def written_back(directory: Path) -> dict[str, np.ndarray]:
     return load_file(directory / "back" / "model.safetensors")
 
 
-def test_every_tensor_comes_back_byte_by_byte(tmp_path: Path) -> None:
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
+def test_every_tensor_comes_back_byte_by_byte(directory: Path) -> None:
     assert_same(written_back(directory), stored_weights())
     config = json.loads((directory / "back" / "config.json").read_text())
     assert config["architectures"] == ["BertForPreTraining"]
@@ -72,8 +77,7 @@ def test_names_of_2019_and_other_heads(tmp_path: Path) -> None:
     np.testing.assert_array_equal(norm, old["bert.encoder.layer.1.output.LayerNorm.gamma"])
 
 
-def test_shards(tmp_path: Path) -> None:
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
+def test_shards(directory: Path) -> None:
     (directory / "model.safetensors").unlink()
     names = sorted(stored_weights())
     weight_map = {name: f"model-0000{1 + i % 3}-of-00003.safetensors" for i, name in enumerate(names)}
@@ -117,27 +121,6 @@ def test_a_bias_by_its_second_name_alone_is_known(tmp_path: Path) -> None:
     assert_same(written_back(directory), stored_weights())
 
 
-@pytest.mark.parity
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            {"state_dict": {}, "epoch": 3},
-            r"pytorch_model\.bin holds 'state_dict', which is no tensor; it must",
-        ),
-        ([1], r"pytorch_model\.bin holds a list; it must be a model's state_dict"),
-    ],
-)
-def test_a_training_checkpoint_of_torch_is_named(tmp_path: Path, content: object, message: str) -> None:
-    import torch
-
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
-    (directory / "model.safetensors").unlink()
-    torch.save(content, directory / "pytorch_model.bin")
-    with pytest.raises(UserError, match=message):
-        open_model(directory)
-
-
 def write_torch(directory: Path, content: object) -> Path:
     """A directory whose weights are a `pytorch_model.bin`, of these bytes or of what torch saves."""
     import torch
@@ -164,6 +147,22 @@ def torch_weights() -> dict[str, Any]:
     import torch
 
     return {name: torch.tensor(array) for name, array in stored_weights().items()}
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            {"state_dict": {}, "epoch": 3},
+            r"pytorch_model\.bin holds 'state_dict', which is no tensor; it must",
+        ),
+        ([1], r"pytorch_model\.bin holds a list; it must be a model's state_dict"),
+    ],
+)
+def test_a_training_checkpoint_of_torch_is_named(tmp_path: Path, content: object, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        open_model(write_torch(tmp_path / "hf", content))
 
 
 @pytest.mark.parity
@@ -212,8 +211,7 @@ def test_tensors_of_torch_that_are_no_weights_are_refused(
         open_model(write_torch(tmp_path / "hf", {**weights, **change(weights[WORDS])}))
 
 
-def test_float8_is_refused(tmp_path: Path) -> None:
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
+def test_float8_is_refused(directory: Path) -> None:
     entry = {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}
     header = json.dumps({"bert.x": entry}).encode()
     (directory / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"00")
@@ -239,16 +237,16 @@ def test_weights_must_be_finite_floats(
 
 
 @pytest.mark.parametrize("weight_map", [None, ["a"], {"a": 1}, {"a": None}, {"a": ["b"]}])
-def test_an_index_must_name_files(tmp_path: Path, weight_map: object) -> None:
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
+def test_an_index_must_name_files(directory: Path, weight_map: object) -> None:
     (directory / "model.safetensors").unlink()
     (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
     with pytest.raises(UserError, match=r"index\.json has no weight_map from tensors to the names"):
         open_model(directory)
 
 
-def test_a_tokenizer_with_more_tokens_than_embeddings_is_not_converted(tmp_path: Path) -> None:
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
+def test_a_tokenizer_with_more_tokens_than_embeddings_is_not_converted(
+    tmp_path: Path, directory: Path
+) -> None:
     with (directory / "vocab.txt").open("a") as file:
         file.write("zebra\n")
     with pytest.raises(UserError, match="tokens beyond the model's 61 word embeddings, such as 'zebra'"):
@@ -310,8 +308,7 @@ def test_half_a_head_is_refused(tmp_path: Path) -> None:
         open_model(write_huggingface(tmp_path / "hf", weights))
 
 
-def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
+def test_missing_and_damaged_files_are_named(directory: Path) -> None:
     weights = directory / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
     with pytest.raises(UserError, match=r"model\.safetensors cannot be read"):
@@ -332,8 +329,7 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
             open_model(directory)
 
 
-def test_casing_of_a_directory_with_a_vocabulary_alone(tmp_path: Path) -> None:
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
+def test_casing_of_a_directory_with_a_vocabulary_alone(directory: Path) -> None:
     assert open_model(directory).tokenizer.encode("A").tokens == ["[CLS]", "a", "[SEP]"]
     (directory / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert open_model(directory).tokenizer.encode("A").tokens == ["[CLS]", "[UNK]", "[SEP]"]
@@ -385,8 +381,7 @@ LISTED = {
 
 
 @pytest.mark.parametrize("files", [ADDED, ADDED_AND_SPECIAL, LISTED])
-def test_tokens_added_to_a_vocabulary_are_found(tmp_path: Path, files: dict[str, dict]) -> None:
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
+def test_tokens_added_to_a_vocabulary_are_found(directory: Path, files: dict[str, dict]) -> None:
     for name, content in files.items():
         (directory / name).write_text(json.dumps(content))
     model = open_model(directory)
@@ -404,8 +399,7 @@ def test_tokens_added_to_a_vocabulary_are_found(tmp_path: Path, files: dict[str,
         open_model(directory)
 
 
-def test_berts_own_added_tokens_change_nothing(tmp_path: Path) -> None:
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
+def test_berts_own_added_tokens_change_nothing(directory: Path) -> None:
     listed = {str(index): {"content": token, "special": True} for index, token in enumerate(SPECIAL_TOKENS)}
     (directory / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": listed}))
     assert open_model(directory).vocabulary is not None
@@ -426,9 +420,8 @@ NAMED: list[dict[str, Any]] = [
 @pytest.mark.parametrize("settings", NAMED)
 @pytest.mark.parametrize("has_tokenizer_file", [False, True])
 def test_special_tokens_that_one_file_names_are_found(
-    tmp_path: Path, file: str, settings: dict, has_tokenizer_file: bool
+    directory: Path, file: str, settings: dict, has_tokenizer_file: bool
 ) -> None:
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
     if has_tokenizer_file:
         open_model(directory).tokenizer.save(str(directory / "tokenizer.json"))
     assert open_model(directory).tokenizer.encode("xab").tokens[1:-1] == ["[UNK]"]
@@ -443,8 +436,7 @@ def test_special_tokens_that_one_file_names_are_found(
 
 
 @pytest.mark.parametrize("content", [{"post_processor": "special_tokens"}, {"model": "type"}])
-def test_a_damaged_tokenizer_file_is_named(tmp_path: Path, content: dict[str, str]) -> None:
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
+def test_a_damaged_tokenizer_file_is_named(directory: Path, content: dict[str, str]) -> None:
     spec = json.loads(open_model(directory).tokenizer.to_str())
     for part, name in content.items():
         spec[part][name] = {}
@@ -462,15 +454,13 @@ def test_a_position_table_without_rows_is_named(tmp_path: Path) -> None:
             open_model(write_huggingface(tmp_path / str(number), weights))
 
 
-def test_special_tokens_in_another_form_are_refused(tmp_path: Path) -> None:
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
+def test_special_tokens_in_another_form_are_refused(directory: Path) -> None:
     (directory / "tokenizer_config.json").write_text(json.dumps({"cls_token": {"content": 1}}))
     with pytest.raises(UserError, match=r"tokenizer_config\.json names special tokens in another form"):
         open_model(directory)
 
 
-def test_the_settings_of_bert_tokenizer_overrule_its_file(tmp_path: Path) -> None:
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
+def test_the_settings_of_bert_tokenizer_overrule_its_file(directory: Path) -> None:
     open_model(directory).tokenizer.save(str(directory / "tokenizer.json"))  # which lower-cases
     for name, piece in (("BertTokenizer", "[UNK]"), ("BertTokenizerFast", "[UNK]"), ("Other", "a")):
         settings = {"tokenizer_class": name, "do_lower_case": False}
@@ -489,9 +479,8 @@ def test_the_settings_of_bert_tokenizer_overrule_its_file(tmp_path: Path) -> Non
     ],
 )
 def test_a_vocabulary_of_another_tokenizer_is_refused(
-    tmp_path: Path, file: str, content: dict, message: str
+    directory: Path, file: str, content: dict, message: str
 ) -> None:
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
     before = json.loads((directory / file).read_text()) if (directory / file).exists() else {}
     (directory / file).write_text(json.dumps(before | content))
     with pytest.raises(UserError, match=message):
@@ -523,8 +512,7 @@ def test_settings_beside_a_tokenizer_file_overrule_it_one_by_one(
 
 
 @pytest.mark.parametrize("name", ["BertTokenizer", None, "PreTrainedTokenizerFast"])
-def test_a_tokenizer_file_of_berts_class_gets_its_special_tokens(tmp_path: Path, name: str | None) -> None:
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
+def test_a_tokenizer_file_of_berts_class_gets_its_special_tokens(directory: Path, name: str | None) -> None:
     spec = json.loads(open_model(directory).tokenizer.to_str())
     (directory / "tokenizer.json").write_text(json.dumps({**spec, "post_processor": None}))
     (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name} if name else {}))
@@ -551,8 +539,9 @@ BERT_PROCESSING = {"post_processor": {"type": "BertProcessing", "cls": ["[CLS]",
         {},
     ],
 )
-def test_a_wordpiece_with_rules_of_its_own_is_exported_as_it_is(tmp_path: Path, changes: dict) -> None:
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
+def test_a_wordpiece_with_rules_of_its_own_is_exported_as_it_is(
+    tmp_path: Path, directory: Path, changes: dict
+) -> None:
     spec = json.loads(open_model(directory).tokenizer.to_str())
     for part, values in changes.items():
         spec[part] = values if "cls" in values else spec[part] | values
@@ -568,8 +557,7 @@ def test_a_wordpiece_with_rules_of_its_own_is_exported_as_it_is(tmp_path: Path, 
         assert open_model(tmp_path / "out").tokenizer.encode(text).ids == ids
 
 
-def test_a_tokenizer_that_pads_and_cuts_does_so_no_more(tmp_path: Path) -> None:
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
+def test_a_tokenizer_that_pads_and_cuts_does_so_no_more(directory: Path) -> None:
     tokenizer = open_model(directory).tokenizer
     tokenizer.enable_padding(length=12)
     tokenizer.enable_truncation(12)
@@ -578,8 +566,7 @@ def test_a_tokenizer_that_pads_and_cuts_does_so_no_more(tmp_path: Path) -> None:
     assert [len(tokenizer.encode("a " * n)) for n in (1, 14)] == [3, 16]
 
 
-def test_the_vocabulary_is_found_in_a_tokenizer_file_alone(tmp_path: Path) -> None:
-    directory = write_huggingface(tmp_path / "hf", stored_weights())
+def test_the_vocabulary_is_found_in_a_tokenizer_file_alone(tmp_path: Path, directory: Path) -> None:
     content = (directory / "vocab.txt").read_bytes()
     tokenizer = open_model(directory).tokenizer
     (directory / "vocab.txt").unlink()

@@ -29,6 +29,7 @@ from bert_jax.model.attention import (
 )
 from bert_jax.model.attention_kernel_tpu import Step
 from bert_jax.model.dropout import RESOLUTION, num_dropped
+from bert_jax.model.encoder import Encoder
 from bert_jax.model_config import ModelConfig
 
 INTERPRET = jax.default_backend() != "tpu"
@@ -295,8 +296,6 @@ def test_on_cpu_long_queries_are_taken_in_blocks_where_there_are_no_gradients(se
 
 
 def test_on_cpu_the_encoder_takes_blocks_but_in_training() -> None:
-    from bert_jax.model.encoder import Encoder
-
     config = ModelConfig(
         vocab_size=50, num_layers=1, hidden_size=16, num_heads=2, intermediate_size=16, dropout_rate=0.0
     )
@@ -320,8 +319,6 @@ def test_on_cpu_the_encoder_takes_blocks_but_in_training() -> None:
 
 
 def test_on_cpu_nothing_depends_on_the_kernel() -> None:
-    from bert_jax.model.encoder import Encoder
-
     config = ModelConfig(
         vocab_size=50, num_layers=1, hidden_size=32, num_heads=2, intermediate_size=32, dtype="bfloat16"
     )

@@ -17,7 +17,6 @@ from bert_jax.model.attention import (
     attend_in_window,
     attend_plainly,
     attention_bias,
-    attention_block_bias,
 )
 from bert_jax.model.attention_kernel_tpu import Step, step_of
 from bert_jax.model.encoder import Encoder
@@ -35,12 +34,21 @@ def normal(number: int, *shape: int) -> jax.Array:
     return jax.random.normal(jax.random.key(number), shape)
 
 
-def projections_of(length: int) -> Projections:
-    """For the kernel."""
-    queries, keys, values = (
-        (normal(i, ROWS, length, HEADS, KERNEL_WIDTH), normal(3 + i, HEADS, KERNEL_WIDTH)) for i in range(3)
-    )
-    return queries, keys, values
+def projections_of(length: int, width: int) -> Projections:
+    return tuple((normal(i, ROWS, length, HEADS, width), normal(3 + i, HEADS, width)) for i in range(3))
+
+
+def value_and_gradients(
+    attend: Callable[..., jax.Array], projections: Projections, bias: jax.Array, weights: jax.Array
+) -> list[jax.Array]:
+    """Of the sum of what attention without dropout gives, weighted."""
+
+    @jax.jit
+    @jax.value_and_grad
+    def total(projections: Projections) -> jax.Array:
+        return (attend(projections, bias, None, 0.0) * weights).sum()
+
+    return jax.tree.leaves(total(projections))
 
 
 def masks_of(length: int) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -61,23 +69,14 @@ def test_outputs_and_gradients_are_those_of_all_scores(
     config = ModelConfig(attention=attention, attention_window=window)
     mask, instances, is_causal = masks_of(length)
     seen = (mask, instances if kind == "packed" else None, is_causal if kind == "partly causal" else None)
-    bias, block_bias = attention_bias(config, *seen), attention_block_bias(config, *seen)
-    assert block_bias is not None
-    projections = tuple(
-        (normal(i, ROWS, length, HEADS, WIDTH), normal(3 + i, HEADS, WIDTH)) for i in range(3)
-    )
+    block = config.attention_block(length)
+    assert block is not None
+    bias, block_bias = attention_bias(config, *seen), attention_bias(config, *seen, block)
+    projections = projections_of(length, WIDTH)
     weights = normal(6, ROWS, length, HEADS, WIDTH) * mask[:, :, None, None]
-
-    @jax.jit
-    def of_all_scores(projections):  # type: ignore[no-untyped-def]
-        return (attend_plainly(projections, bias, None, 0.0) * weights).sum()
-
-    @jax.jit
-    def of_blocks(projections):  # type: ignore[no-untyped-def]
-        return (attend_in_window(projections, block_bias, None, 0.0) * weights).sum()
-
-    ours, expected = (jax.value_and_grad(way)(projections) for way in (of_blocks, of_all_scores))
-    for array, wanted in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
+    ours = value_and_gradients(attend_in_window, projections, block_bias, weights)
+    expected = value_and_gradients(attend_plainly, projections, bias, weights)
+    for array, wanted in zip(ours, expected, strict=True):
         np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-4)
 
 
@@ -87,18 +86,13 @@ def test_the_kernel_computes_the_keys_near_a_query(kind: str) -> None:
     assert step_of(HEADS, length, window) == Step(HEADS, 128, 384)
     mask, instances, _ = masks_of(length)
     bias = attention_bias(ModelConfig(attention_window=window), mask, instances if kind == "packed" else None)
-    projections = projections_of(length)
+    projections = projections_of(length, KERNEL_WIDTH)
     weights = normal(6, ROWS, length, HEADS, KERNEL_WIDTH) * mask[:, :, None, None]
-
-    def value_and_gradients(attend: Callable[..., jax.Array]) -> list[jax.Array]:
-        def total(projections):  # type: ignore[no-untyped-def]
-            return (attend(projections, bias, None, 0.0) * weights).sum()
-
-        return jax.tree.leaves(jax.jit(jax.value_and_grad(total))(projections))
-
     fused = functools.partial(attend_fused, window=window, interpret=INTERPRET)
-    for ours, plain in zip(value_and_gradients(fused), value_and_gradients(attend_plainly), strict=True):
-        np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=2e-4)
+    ours = value_and_gradients(fused, projections, bias, weights)
+    expected = value_and_gradients(attend_plainly, projections, bias, weights)
+    for array, wanted in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=2e-4)
 
 
 def test_chosen_columns_are_not_taken_for_positions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +130,7 @@ def test_the_kernel_drops_the_same_in_both_passes() -> None:
     length, window, rate = 768, 64, 0.5
     mask, _, _ = masks_of(length)
     bias = attention_bias(ModelConfig(attention_window=window), mask)
-    queries, keys, (values, no_bias) = projections_of(length)
+    queries, keys, (values, no_bias) = projections_of(length, KERNEL_WIDTH)
     weights = normal(6, *values.shape) * mask[:, :, None, None]
 
     @jax.jit

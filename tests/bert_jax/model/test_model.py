@@ -11,6 +11,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.encoder import Encoder
+from bert_jax.model.feed_forward import activation
 from bert_jax.model.heads import LanguageModelHead
 from bert_jax.model.normalization import make_norm
 from bert_jax.model.pretraining import BertForNextTokens, BertForPreTraining
@@ -19,16 +20,8 @@ from tests.bert_jax.dropped_site import all_dropped_at
 from tests.bert_jax.encoders import ENCODERS
 from tests.bert_jax.reference_check import differences
 from tests.bert_jax.small_run import random_params, trainable_params
+from tests.bert_jax.tiny_model import TINY
 from tests.golden.make_model_golden import CASES, GOLDEN
-
-TINY = ModelConfig(
-    vocab_size=50,
-    num_layers=1,
-    hidden_size=16,
-    num_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=16,
-)
 
 
 def make_batch(rows: int = 2, length: int = 10) -> dict[str, np.ndarray]:
@@ -185,8 +178,6 @@ def test_layer_norm_adds_its_epsilon_to_the_variance(dtype: DType) -> None:
 
 
 def test_gelu_flavours_differ_and_are_what_they_say() -> None:
-    from bert_jax.model.feed_forward import activation
-
     x = jnp.linspace(-4, 4, 81)
     exact = activation(dataclasses.replace(TINY, activation="gelu_exact"), x)
     tanh = activation(dataclasses.replace(TINY, activation="gelu_tanh"), x)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_jax.model.encoder import Encoder
-from bert_jax.model.packed_rows import instance_of_each_position, instance_weights
+from bert_jax.model.packed_rows import instance_weights, instances_of
 from bert_jax.objectives import OBJECTIVES
 from bert_jax.objectives.task import PretrainingTask
 from tests.bert_jax.encoders import CASES, ENCODERS
@@ -115,8 +115,7 @@ def test_gradient_from_another_instance_is_exactly_zero(attention: str) -> None:
 
 def test_instances_and_weights_are_read_from_the_starts() -> None:
     _, packed = make_batches()
-    starts, length = packed["instance_starts"], LENGTH
-    found = instance_of_each_position(starts, length)
+    found = instances_of(packed)
     assert found[0].tolist() == [0] * 4 + [4] * 5 + [9] * 3
     assert found[2].tolist() == [0] * 12
     packed["input_mask"][3] = 0  # a row of padding

@@ -6,6 +6,7 @@ import re
 
 import jax
 import pytest
+from jax.stages import Compiled
 
 from bert_jax.model import size
 from bert_jax.model_config import ModelConfig
@@ -75,6 +76,16 @@ def products(text: str) -> int:
     return total
 
 
+def compile_gradients(task: PretrainingTask, batch: dict[str, jax.ShapeDtypeStruct]) -> Compiled:
+    """The program that computes the gradients of a task's loss, for a batch of these shapes."""
+
+    def loss(params: dict, batch: dict) -> jax.Array:
+        outputs = task.module.apply({"params": params}, batch, deterministic=True)
+        return task.loss(task.numerators(outputs, batch), task.denominators(batch))
+
+    return jax.jit(jax.grad(loss)).lower(task.abstract_params(), batch).compile()
+
+
 @pytest.mark.parametrize(
     "case",
     [pytest.param(case, marks=() if case == "electra_small-0" else pytest.mark.slow) for case in CASES],
@@ -85,11 +96,7 @@ def test_operations_are_those_that_the_compiler_counts(case: str) -> None:
     task = PretrainingTask(experiment.objective, experiment.model)
     batch = task.abstract_batch(phase, 1, experiment.data.max_instances_per_row)
 
-    def loss(params: dict, batch: dict) -> jax.Array:
-        outputs = task.module.apply({"params": params}, batch, deterministic=True)
-        return task.loss(task.numerators(outputs, batch), task.denominators(batch))
-
-    compiled = jax.jit(jax.grad(loss)).lower(task.abstract_params(), batch).compile()
+    compiled = compile_gradients(task, batch)
     skipped = not_computed(experiment, phase.max_seq_length, phase.max_predictions_per_seq)
     counted = compiled.cost_analysis()["flops"] + skipped
     expected = task.flops(batch)

@@ -17,6 +17,7 @@ from bert_jax.objectives import MaskedLMAndSpanBoundary
 from bert_jax.objectives.task import PretrainingTask
 from experiments import EXPERIMENTS
 from tests.bert_jax.model.test_packed_rows import make_batches
+from tests.bert_jax.objectives.test_flops import compile_gradients
 from tests.bert_jax.small_run import trainable_params
 from tests.bert_jax.tiny_model import TINY
 
@@ -113,18 +114,9 @@ def test_operations_are_those_that_the_compiler_counts() -> None:
     model = ModelConfig(50, 2, 512, 8, 1024, 96, embedding_size=256, dropout_rate=0, attention_dropout_rate=0)
     # A third as many predictions as positions: the last layer is then computed as often as positions are.
     length, slots = 96, 32
-    task = PretrainingTask(LEARNS, model)
     shapes = {name: (length if "masked" not in name else slots) for name in LEARNS.batch_arrays}
     batch = {name: jax.ShapeDtypeStruct((2, size), np.int32) for name, size in shapes.items()}
-
-    def train(params: dict, batch: dict) -> dict:
-        def loss(params: dict) -> jax.Array:
-            sums = LEARNS.numerators(task.module.apply({"params": params}, batch, True), batch)
-            return LEARNS.loss(sums, LEARNS.denominators(batch))
-
-        return jax.grad(loss)(params)
-
-    counted = jax.jit(train).lower(task.abstract_params(), batch).compile().cost_analysis()["flops"]
+    counted = compile_gradients(PretrainingTask(LEARNS, model), batch).cost_analysis()["flops"]
     assert counted == pytest.approx(2 * LEARNS.flops(model, length, slots, 1), rel=0.02)
 
 
