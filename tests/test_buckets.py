@@ -1,5 +1,6 @@
 """Commands that read and write gs:// directly, against a server of buckets."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -34,9 +35,12 @@ from bert_jax.studies.directory import (
 from bert_jax.studies.plan import make_plan
 from bert_jax.studies.report import write_report
 from bert_jax.training.checkpoint_files import DIRECTORY, files_of
+from bert_jax.training.failures import takeover_checked_on_failure
 from bert_jax.training.nonfinite import report_nonfinite
 from bert_jax.workdir import directory as workdir
+from bert_jax.workdir.record import check_last_start
 from data_pipeline import bucket, bucket_client
+from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.stand_in import (
     COMPILED_DIRECTORY,
@@ -82,20 +86,18 @@ def copy_of(url: str, directory: Path) -> Path:
     return directory
 
 
-def in_bucket(words: list[str], tmp_path: Path, corpus: Path) -> list[str]:
-    """The same command, with a run and a corpus in the bucket in place of those of this machine."""
-    return [
-        word.replace(str(tmp_path / "there"), RUN).replace(str(corpus), "gs://bucket/corpora/tiny")
-        for word in words
-    ]
+def in_bucket(corpus: Path, *flags: str) -> list[str]:
+    """The arguments of a tiny run in the bucket, into which its corpus is copied."""
+    there = {"run": RUN, "corpus": "gs://bucket/corpora/tiny"}
+    upload(corpus, bucket.BucketDirectory(there["corpus"]))
+    return [there.get(word, word) for word in arguments(Path("run"), Path("corpus"), *flags)]
 
 
 @pytest.mark.slow
 def test_a_run_in_a_bucket_is_that_of_a_directory(server: BucketServer, tmp_path: Path, corpus: Path) -> None:
-    upload(corpus, bucket.BucketDirectory("gs://bucket/corpora/tiny"))
     steps = ("--num-train-steps", "60", "--eval-every", "30")
     assert main(arguments(tmp_path / "here", corpus, *steps)) == 0
-    assert main(in_bucket(arguments(tmp_path / "there", corpus, *steps), tmp_path, corpus)) == 0
+    assert main(in_bucket(corpus, *steps)) == 0
     assert_same_run(copy_of(RUN, tmp_path / "copy"), tmp_path / "here")
     # Of the run's files only compiled programs stay on this machine.
     assert [path.name for path in place_for(RUN).iterdir()] == ["compilation-cache"]
@@ -161,11 +163,10 @@ def test_missing_credentials_are_one_line(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_second_run_in_a_directory_is_refused(
-    server: BucketServer, tmp_path: Path, corpus: Path, refused: Refused
+    server: BucketServer, corpus: Path, refused: Refused
 ) -> None:
-    upload(corpus, bucket.BucketDirectory("gs://bucket/corpora/tiny"))
     with bucket_lease.hold(bucket.BucketDirectory(RUN), seconds_between_renewals=0.1):
-        error = refused(in_bucket(arguments(tmp_path / "there", corpus), tmp_path, corpus))
+        error = refused(in_bucket(corpus))
     assert f"{RUN} is in use by {platform.node()}, process {os.getpid()};" in error
 
 
@@ -537,15 +538,41 @@ def test_three_machines_of_which_one_is_killed_do_every_job_of_a_study_once(
 @pytest.mark.slow
 def test_two_processes_work_in_a_bucket(server: BucketServer, tmp_path: Path, corpus: Path) -> None:
     """Each has its own copy of the files; the checkpoints are those of both."""
-    upload(corpus, bucket.BucketDirectory("gs://bucket/corpora/tiny"))
     steps = ("--num-train-steps", "40", "--eval-every", "20", "--distributed")
-    for name in ("here", "there"):
-        words = arguments(tmp_path / name, corpus, *steps)
-        words = in_bucket(words, tmp_path, corpus) if name == "there" else words
+    lines = {"here": arguments(tmp_path / "here", corpus, *steps), "there": in_bucket(corpus, *steps)}
+    for name, words in lines.items():
         with Pod([command(*words)] * 2, tmp_path / f"{name}.log", environment()) as pod:
             assert pod.wait() == [0, 0], pod.said(0) + pod.said(1)
     assert_same_run(copy_of(RUN, tmp_path / "copy"), tmp_path / "here")
     assert not list(tmp_path.glob("cache/bert-jax/@*"))
+
+
+@pytest.mark.slow
+def test_all_processes_go_on_with_what_was_saved_while_they_waited(
+    server: BucketServer, tmp_path: Path, corpus: Path
+) -> None:
+    """The corpus that a single process made in the directory, after they had copied what was there."""
+    flags = ("--data.corpus", INSTALLED_DOCUMENTATION, "--num-train-steps", "2", "--distributed")
+    words = in_bucket(corpus, *flags)
+    with contextlib.ExitStack() as earlier:
+        earlier.enter_context(bucket_lease.hold(bucket.BucketDirectory(RUN), seconds_between_renewals=100))
+        with Pod([command(*words)] * 2, tmp_path / "log", environment()) as pod:
+            while "was last used by" not in pod.said(0):  # both have copied it before they met
+                assert pod.is_running(), pod.said(0) + pod.said(1)
+                time.sleep(0.1)
+            upload(corpus, bucket.BucketDirectory(f"{RUN}/corpus"))
+            earlier.close()
+            assert pod.wait() == [0, 0], pod.said(0) + pod.said(1)
+            assert "held-out sentences, one word masked:" in pod.said(0)  # by process 0 alone
+
+
+def test_a_process_whose_copy_lacks_the_present_start_takes_it_for_no_takeover(server: BucketServer) -> None:
+    with (
+        directory_of_run(RUN) as directory,  # as process 1 has it; process 0 alone writes the record
+        pytest.raises(Unfinished, match="a save failed"),
+        takeover_checked_on_failure(lambda: check_last_start(directory, {"host": "here"})),
+    ):
+        raise Unfinished("a save failed")
 
 
 @pytest.mark.slow
@@ -557,10 +584,9 @@ def test_a_bucket_that_fails_in_a_save_loses_nothing(
 
     A refusal comes before anything is written, or in the middle: before the directory in that of the step.
     """
-    upload(corpus, bucket.BucketDirectory("gs://bucket/corpora/tiny"))
     steps = ("--num-train-steps", "200", "--eval-every", "50")
     assert main(arguments(tmp_path / "here", corpus, *steps)) == 0
-    words = in_bucket(arguments(tmp_path / "there", corpus, *steps), tmp_path, corpus)
+    words = in_bucket(corpus, *steps)
     if failure != "gone":
         server.refused_from = failure
     process = subprocess.Popen(command(*words), env=environment(), stderr=subprocess.PIPE, text=True)
@@ -595,10 +621,9 @@ def test_a_run_that_is_killed_again_and_again_ends_like_one_in_a_directory(
     server: BucketServer, tmp_path: Path, corpus: Path
 ) -> None:
     """Some starts are on another machine, as far as files go; the bucket is busy now and then."""
-    upload(corpus, bucket.BucketDirectory("gs://bucket/corpora/tiny"))
     server.faults = 0.02
     steps = ("--num-train-steps", "400", "--eval-every", "200")
-    words = in_bucket(arguments(tmp_path / "there", corpus, *steps), tmp_path, corpus)
+    words = in_bucket(corpus, *steps)
     draw, kills = random.Random(0), 0
     for number in range(11):
         cache = tmp_path / "cache" / str(number // 2)

@@ -21,6 +21,11 @@ ABORTED = 128 + signal.SIGABRT  # by jax, when another process is lost
 DEPLOY = Path(__file__).parents[1] / "deploy"
 
 
+def read(name: str) -> dict[str, Any]:
+    """One of the files of deploy/."""
+    return yaml.safe_load((DEPLOY / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
 def script_of(value: dict[str, Any]) -> str:
     """The shell commands that start the run."""
     return value["run"] if "run" in value else gke_container(value)["args"][0]
@@ -40,7 +45,7 @@ def gke_container(value: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["gke", "skypilot_gpu", "skypilot_tpu"])
 def test_the_command_is_accepted(name: str) -> None:
-    script = script_of(yaml.safe_load((DEPLOY / f"{name}.yaml").read_text(encoding="utf-8")))
+    script = script_of(read(name))
     # The shell is replaced, so that SIGTERM reaches the run.
     (command,) = re.findall(r"exec \S*bert-jax pretrain (.*)", script.replace("\\\n", ""))
     args = parse(shlex.split(command))
@@ -50,14 +55,13 @@ def test_the_command_is_accepted(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["skypilot_gpu", "skypilot_tpu"])
 def test_skypilot_runs_again_what_may_pass(name: str) -> None:
-    task = yaml.safe_load((DEPLOY / f"{name}.yaml").read_text(encoding="utf-8"))
-    assert task["resources"]["job_recovery"]["recover_on_exit_codes"] == [MAY_PASS, SAVED, ABORTED]
+    assert read(name)["resources"]["job_recovery"]["recover_on_exit_codes"] == [MAY_PASS, SAVED, ABORTED]
 
 
 @pytest.mark.parametrize("name", ["gke", "skypilot_gpu", "skypilot_tpu"])
 @pytest.mark.parametrize("failing", ["git", "pip", "cp"])
 def test_what_may_pass_before_the_run_begins_is_tried_again(name: str, failing: str, tmp_path: Path) -> None:
-    value = yaml.safe_load((DEPLOY / f"{name}.yaml").read_text(encoding="utf-8"))
+    value = read(name)
     script = value["setup"] if "setup" in value else script_of(value)
     # Every command succeeds but one; what is in the bucket is there.
     tools = ("git", "pip", "cp", "ls", "python3", "uv", "bert-jax")
@@ -73,7 +77,7 @@ def test_what_may_pass_before_the_run_begins_is_tried_again(name: str, failing: 
 
 
 def test_jobset_does_not_run_again_what_would_fail_again() -> None:
-    jobset = yaml.safe_load((DEPLOY / "gke.yaml").read_text(encoding="utf-8"))
+    jobset = read("gke")
     job = gke_job(jobset)
     (rule,) = job["podFailurePolicy"]["rules"]
     assert rule["onExitCodes"]["values"] == [FAILED, BAD_INPUT]
@@ -84,7 +88,7 @@ def test_jobset_does_not_run_again_what_would_fail_again() -> None:
 
 
 def test_machines_of_skypilot_know_their_place(tmp_path: Path) -> None:
-    task = yaml.safe_load((DEPLOY / "skypilot_gpu.yaml").read_text(encoding="utf-8"))
+    task = read("skypilot_gpu")
     program = tmp_path / "bert-jax" / "venv" / "bin" / "bert-jax"
     program.parent.mkdir(parents=True)
     program.write_text(

@@ -1,6 +1,5 @@
 """Ctrl-C: the first is acknowledged, the second ends the process whatever it does; nothing is lost."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import pytest
 from bert_jax.cli import pretrain
 from bert_jax.cli.main import main
 from bert_jax.training.checkpoints import saved_steps
-from tests.tiny_run import arguments, command, environment, write_corpus
+from tests.tiny_run import arguments, command, ended, environment, write_corpus
 
 
 @pytest.fixture
@@ -114,14 +113,8 @@ def test_ctrl_c_waits_until_an_import_is_done(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(COMMAND)
     (tmp_path / "flags").mkdir()
     (tmp_path / "flags" / "slow.py").write_text("def parse(argv): return None")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    root = str(Path(__file__).parent.parent)
+    done = ended([sys.executable, "-c", PROGRAM, str(tmp_path)], PYTHONPATH=root)
     assert done.stdout == "whole\n"
     assert done.stderr == "bert-jax: error: interrupted before there was anything to save\n"
     assert done.returncode == 130

@@ -28,7 +28,7 @@ GCE_PLACE = (*ZONE, "--type", "tpu7x-16")
 both_apis = pytest.mark.parametrize("place", [PLACE, GCE_PLACE], ids=["cloud_tpu", "compute_engine"])
 VERBS = "create install run watch train study status logs stop delete"
 WORKDIR = ("--workdir", "gs://bucket/runs/a")
-RUN = (*WORKDIR, "--corpus", "/corpora/a", "--", "quickstart_bert")
+RUN = (*WORKDIR, "--corpus", "/corpora/a", "--poll-seconds", "1", "--", "quickstart_bert")
 IDENTITY = ("-c", "user.name=me", "-c", "user.email=me@example.org")
 PATIENCE_SECONDS = 900
 
@@ -136,10 +136,15 @@ def source(tmp_path: Path) -> tuple[str, ...]:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "constraints.txt", "tpu_host.sh"):
         shutil.copy(ROOT / name, copy / name)
-    for command in (["init", "--quiet"], ["add", "."], [*IDENTITY, "commit", "--quiet", "-m", "all"]):
-        subprocess.run(["git", *command], cwd=copy, check=True)
+    commit_all(copy)
     commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=copy, text=True).strip()
     return ("--repository", str(copy), "--commit", commit)
+
+
+def commit_all(directory: Path) -> None:
+    """Makes a directory a repository with one commit, of all its files."""
+    for command in (["init", "--quiet"], ["add", "."], [*IDENTITY, "commit", "--quiet", "-m", "all"]):
+        subprocess.run(["git", *command], cwd=directory, check=True)
 
 
 def write_program(path: Path, text: str, shell: str = "bash") -> Path:
@@ -173,6 +178,12 @@ def dry_run(laptop: Laptop, *flags: str) -> list[list[str]]:
     return [shlex.split(line) for line in dry.stdout.splitlines() if line.startswith("gcloud ")]
 
 
+def created_by(laptop: Laptop, *flags: str) -> list[list[str]]:
+    """Those of `dry_run` that create something."""
+    calls = dry_run(laptop, *flags, "--create-flags", "--network=n")
+    return [call for call in calls if "create" in call]
+
+
 @both_apis
 def test_a_dry_run_prints_the_commands_and_runs_none(place: tuple[str, ...], laptop: Laptop) -> None:
     calls = dry_run(laptop, *place)
@@ -191,11 +202,7 @@ def test_a_dry_run_prints_the_commands_and_runs_none(place: tuple[str, ...], lap
 
 
 def test_what_is_created_by_the_cloud_tpu_api(laptop: Laptop) -> None:
-    (created,) = (
-        call
-        for call in dry_run(laptop, *PLACE, "--spot", "--create-flags", "--network=n")
-        if "create" in call
-    )
+    (created,) = created_by(laptop, *PLACE, "--spot")
     assert created == shlex.split(
         "gcloud compute tpus tpu-vm create a --zone=us-west4-a --project=mine --network=n "
         "--accelerator-type=v5litepod-16 --spot --version=v2-alpha-tpuv5-lite"
@@ -216,12 +223,7 @@ def test_what_is_created_by_the_cloud_tpu_api(laptop: Laptop) -> None:
     ],
 )
 def test_what_is_created_on_compute_engine(flags: list[str], provisioning: str, laptop: Laptop) -> None:
-    calls = [
-        call
-        for call in dry_run(laptop, *GCE_PLACE, *flags, "--create-flags", "--network=n")
-        if "create" in call
-    ]
-    assert calls == [
+    assert created_by(laptop, *GCE_PLACE, *flags) == [
         shlex.split(f"gcloud compute {words}")
         for words in (
             "resource-policies create workload-policy a-us-west4-a --region=us-west4 --project=mine "
@@ -528,7 +530,7 @@ def test_watch_puts_the_commit_of_the_run_on_another_slice(
         ["git", *IDENTITY, "commit", "--quiet", "--allow-empty", "-m", "later"], cwd=copy, check=True
     )
     setup = setup_of(write_program(tmp_path / "bert-jax", "exit 0"))
-    watch = laptop.launch("watch", "a", *PLACE, "--repository", copy, *setup, "--poll-seconds", "1", *RUN)
+    watch = laptop.launch("watch", "a", *PLACE, "--repository", copy, *setup, *RUN)
     assert watch.returncode == (0 if recorded else 2), watch.stderr
     assert (f"installing {begun_with} on a" in watch.stdout) == recorded
     assert ("config.json, which names the run's commit; pass --commit" in watch.stderr) == (not recorded)
@@ -541,7 +543,7 @@ def test_watch_waits_for_the_queue_and_installs_on_what_comes(
     laptop.cloud.queue.mkdir()
     (laptop.cloud.queue / "a").write_text("WAITING_FOR_RESOURCES")
     setup = setup_of(write_program(tmp_path / "bert-jax", "exit 0"))
-    watch = laptop.launch("watch", "a", *PLACE, *source, *setup, "--poll-seconds", "1", *RUN)
+    watch = laptop.launch("watch", "a", *PLACE, *source, *setup, *RUN)
     assert (watch.returncode, laptop.rented(), laptop.created()) == (0, 1, 0), watch.stdout + watch.stderr
     assert laptop.left_over() == []
 
@@ -551,15 +553,16 @@ def test_what_is_not_committed_is_named(laptop: Laptop, tmp_path: Path) -> None:
     (checkout / "bert_jax" / "model").mkdir(parents=True)
     for file in (LAUNCH_TPU, SLICES, HOST):
         shutil.copy(file, checkout)
-    for command in (["init", "--quiet"], ["add", "."], [*IDENTITY, "commit", "--quiet", "-m", "all"]):
-        subprocess.run(["git", *command], cwd=checkout, check=True)
+    commit_all(checkout)
+
+    def install(*flags: str) -> subprocess.CompletedProcess[str]:
+        words = ("install", "a", *PLACE, "--repository", str(ROOT), "--dry-run", *flags)
+        line = [checkout / "launch_tpu.sh", *words]
+        return subprocess.run(line, env=laptop.env, capture_output=True, text=True, check=False)
 
     def noted(*flags: str) -> str:
-        words = ("install", "a", *PLACE, "--repository", str(ROOT), "--dry-run", *flags)
-        done = subprocess.run(
-            [checkout / "launch_tpu.sh", *words], env=laptop.env, capture_output=True, text=True, check=True
-        )
-        assert "init" in done.stdout, "it goes on"
+        done = install(*flags)
+        assert (done.returncode, "init" in done.stdout) == (0, True), "it goes on"
         return done.stderr
 
     (checkout / "notes.py").touch()  # not among the files that are installed
@@ -571,13 +574,10 @@ def test_what_is_not_committed_is_named(laptop: Laptop, tmp_path: Path) -> None:
     assert noted() == f"launch_tpu.sh: note: the hosts get HEAD, without what is not committed: {names}\n"
     assert noted("--commit", "HEAD") == ""
     shutil.rmtree(checkout / ".git")
-    words = ("install", "a", *PLACE, "--repository", str(ROOT), "--dry-run")
-    done = subprocess.run(
-        [checkout / "launch_tpu.sh", *words], env=laptop.env, capture_output=True, text=True
-    )
-    assert done.returncode == 2
+    refused = install()
+    assert refused.returncode == 2
     what = f"{checkout} is no git checkout, whose commit the hosts would get; pass --commit"
-    assert done.stderr == f"launch_tpu.sh: error: {what}\n"
+    assert refused.stderr == f"launch_tpu.sh: error: {what}\n"
 
 
 @pytest.mark.slow
@@ -587,16 +587,14 @@ def test_a_slice_that_is_taken_away_while_it_is_installed_is_replaced(
 ) -> None:
     flag, setup = setup_of(write_program(tmp_path / "bert-jax", "exit 0"))
     taken = f"[ -e {tmp_path}/taken ] || {{ touch {tmp_path}/taken; printf PREEMPTED > ~/../state; exit 1; }}"
-    train = laptop.launch(
-        "train", "a", *place, *source, flag, f"{taken}; {setup}", "--poll-seconds", "1", *RUN
-    )
+    train = laptop.launch("train", "a", *place, *source, flag, f"{taken}; {setup}", *RUN)
     assert (train.returncode, laptop.rented()) == (0, 2), train.stdout + train.stderr
 
 
 def test_a_setup_that_fails_on_a_slice_that_is_there_rents_no_other(
     laptop: Laptop, source: tuple[str, ...]
 ) -> None:
-    train = laptop.launch("train", "a", *PLACE, *source, "--setup", "false", "--poll-seconds", "1", *RUN)
+    train = laptop.launch("train", "a", *PLACE, *source, "--setup", "false", *RUN)
     assert (train.returncode, laptop.rented()) == (1, 1), train.stdout + train.stderr
 
 
@@ -607,7 +605,7 @@ def test_a_host_that_was_not_installed_to_the_end_is_installed_again(
     flag, setup = setup_of(write_program(tmp_path / "bert-jax", "exit 0"))
     assert laptop.launch("create", "a", *PLACE).returncode == 0
     assert laptop.launch("install", "a", *PLACE, *source, flag, "false").returncode != 0
-    watch = laptop.launch("watch", "a", *PLACE, *source, flag, setup, "--poll-seconds", "1", *RUN)
+    watch = laptop.launch("watch", "a", *PLACE, *source, flag, setup, *RUN)
     assert (watch.returncode, laptop.rented()) == (0, 1), watch.stdout + watch.stderr
     assert "installing" in watch.stdout
 
@@ -744,7 +742,7 @@ def train_with(
 ) -> subprocess.CompletedProcess[str]:
     """Runs `train` to its end; the successive starts of the run end as `endings` says."""
     setup = setup_of(write_endings(endings, laptop, tmp_path))
-    return laptop.launch("train", "a", *place, *source, *setup, *flags, "--poll-seconds", "1", *RUN)
+    return laptop.launch("train", "a", *place, *source, *setup, *flags, *RUN)
 
 
 def write_endings(endings: list[str], laptop: Laptop, tmp_path: Path) -> Path:
@@ -841,7 +839,7 @@ def test_ctrl_c_leaves_the_run_and_says_how_to_end_it(
         tmp_path / "bert-jax", "trap 'echo saved; exit 75' TERM; while true; do sleep 0.1; done"
     )
     setup = setup_of(program)
-    train = laptop.start("train", "a", *place, *source, *setup, "--poll-seconds", "1", *RUN)
+    train = laptop.start("train", "a", *place, *source, *setup, *RUN)
     wait_until(lambda: laptop.launch("status", "a", *place).stdout.count("run: going") == 2)
     os.killpg(train.pid, signal.SIGINT)
     said, _ = train.communicate(timeout=PATIENCE_SECONDS)

@@ -9,7 +9,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from tests.tiny_run import (
     assert_same_run,
     command,
     deterministic_rows,
+    ended,
     environment,
     final_state,
     write_corpus,
@@ -367,14 +367,7 @@ def test_a_coordinator_out_of_reach_is_named(directory: Path) -> None:
     variables = {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1", "BERT_JAX_CONNECT_SECONDS": "2"}
     with reserved_port() as port:
         address = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}"}
-        done = subprocess.run(
-            line,
-            env={**environment(), **variables, **address},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SECONDS,
-            check=False,
-        )
+        done = ended(line, **variables, **address)
     assert done.returncode == 69, "another start may find it"
     (message,) = errors(done.stderr)
     assert f"the coordinator at 127.0.0.1:{port} could not be reached in 2 s" in message
@@ -394,10 +387,7 @@ def test_variables_that_name_no_processes_are_one_line(
 ) -> None:
     line = command(*arguments(directory / "alone", directory / "corpus", "--distributed"))
     others = {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "0"} if variables else {}
-    env = {**environment(), **others, **variables}
-    done = subprocess.run(
-        line, env=env, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
-    )
+    done = ended(line, **(others | variables))
     assert done.returncode == 2, done.stderr
     (said,) = errors(done.stderr)
     assert message in said

@@ -2,8 +2,9 @@
 
 import os
 import random
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +58,11 @@ def write_corpus(
     return small_corpus.write_corpus(directory, [documents[:40]], [documents[40:]], tokenizer)
 
 
-def arguments(workdir: Path, corpus: Path, *flags: str) -> list[str]:
+def arguments(workdir: Path, corpus: Path, *flags: str, given: Mapping[str, Any] = FLAGS) -> list[str]:
     """The arguments of `bert-jax` for a tiny run; of a flag given twice the last one counts."""
-    tiny = [word for flag, value in FLAGS.items() for word in (flag, str(value))]
-    return [
-        *("pretrain", "quickstart_bert", "--workdir", str(workdir), "--data.corpus", str(corpus)),
-        *tiny,
-        *flags,
-    ]
+    place = ("--workdir", str(workdir), "--data.corpus", str(corpus))
+    tiny = (word for flag, value in given.items() for word in (flag, str(value)))
+    return ["pretrain", "quickstart_bert", *place, *tiny, *flags]
 
 
 # One step with a tiny learning rate, so that the initial parameters can still be seen.
@@ -73,16 +71,8 @@ ONE_STEP = ("--num-train-steps", "1", "--optimizer.learning-rate", "1e-12")
 
 def further(workdir: Path, corpus: Path, model: Path, *flags: str) -> list[str]:
     """As `arguments`, for a run that starts from a model and takes its shape."""
-    tiny = [
-        word
-        for flag, value in FLAGS.items()
-        if not flag.startswith("--model.")
-        for word in (flag, str(value))
-    ]
-    return [
-        *("pretrain", "quickstart_bert", "--workdir", str(workdir), "--data.corpus", str(corpus)),
-        *("--init-from", str(model), *tiny, *flags),
-    ]
+    given = {flag: value for flag, value in FLAGS.items() if not flag.startswith("--model.")}
+    return arguments(workdir, corpus, "--init-from", str(model), *flags, given=given)
 
 
 def assert_close(left: Any, right: Any) -> None:
@@ -98,6 +88,13 @@ def command(*args: str) -> list[str]:
 def environment() -> dict[str, str]:
     """The environment of a separate process: one CPU device, and the compiled programs of all tests."""
     return {**os.environ, "JAX_PLATFORMS": "cpu"}
+
+
+def ended(line: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    """A separate process that has run to its end, in `environment` with further variables."""
+    return subprocess.run(
+        line, env=environment() | variables, capture_output=True, text=True, check=False, timeout=600
+    )
 
 
 def final_state(workdir: Path) -> dict[str, Any]:

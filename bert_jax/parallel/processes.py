@@ -182,7 +182,7 @@ def barrier() -> None:
         wait = ocp.multihost.get_barrier_sync_fn(processes=set(range(count())))
         wait(
             key=f"bert_jax/barrier/{next(_barriers)}",
-            timeout_ms=1000 * seconds_from(_CONNECT_VARIABLE, _CONNECT_SECONDS),
+            timeout_ms=1000 * number_from(_CONNECT_VARIABLE, _CONNECT_SECONDS),
         )
 
 
@@ -242,13 +242,17 @@ class _SharedInterrupt(Interrupt):
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def seconds_from(variable: str, default: int) -> int:
-    """The whole number of seconds in an environment variable, or the default where it is not set.
+def number_from(variable: str, default: T) -> int | T:
+    """The whole number in an environment variable, or the default where it is not set.
 
     Raises UserError if it is something else.
     """
-    seconds = _number(variable)
-    return default if seconds is None else seconds
+    text = os.environ.get(variable)
+    if text is None:
+        return default
+    if not text.isdigit():
+        raise UserError(f"the environment variable {variable} is {text!r}; it must be a whole number")
+    return int(text)
 
 
 def start() -> None:
@@ -260,9 +264,9 @@ def start() -> None:
       UserError: jax does not find them, and the environment variables do not name them.
       Unfinished: another process was lost meanwhile.
     """
-    seconds = seconds_from(_CONNECT_VARIABLE, _CONNECT_SECONDS)
-    heartbeat = seconds_from(_HEARTBEAT_VARIABLE, _HEARTBEAT_SECONDS)
-    count, number = _number("JAX_NUM_PROCESSES"), _number("JAX_PROCESS_ID")
+    seconds = number_from(_CONNECT_VARIABLE, _CONNECT_SECONDS)
+    heartbeat = number_from(_HEARTBEAT_VARIABLE, _HEARTBEAT_SECONDS)
+    count, number = number_from("JAX_NUM_PROCESSES", None), number_from("JAX_PROCESS_ID", None)
     watch = threading.Timer(seconds, _give_up, (seconds,))
     watch.daemon = True
     watch.start()
@@ -349,15 +353,6 @@ def _exchange(value: Any) -> list[Any]:
     filled_up[: len(text)] = text
     rows = multihost_utils.process_allgather(filled_up)
     return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
-
-
-def _number(variable: str) -> int | None:
-    text = os.environ.get(variable)
-    if text is None:
-        return None
-    if not text.isdigit():
-        raise UserError(f"the environment variable {variable} is {text!r}; it must be a whole number")
-    return int(text)
 
 
 def _is_peer_lost(error: BaseException) -> bool:

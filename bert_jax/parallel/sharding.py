@@ -135,7 +135,6 @@ def _spec(mesh: Mesh, names: tuple[str, ...], shape: tuple[int, ...]) -> Partiti
     for suffix in sorted(_TABLE, key=len, reverse=True):
         axes = _TABLE[suffix]
         if names[-len(suffix) :] == suffix and len(axes) == len(shape):
-            sizes = np.array([mesh.shape[axis] if axis else 1 for axis in axes])
-            divides = np.array(shape) % sizes == 0
-            return PartitionSpec(*(a if ok else None for a, ok in zip(axes, divides, strict=True)))
+            sizes = zip(axes, shape, strict=True)
+            return PartitionSpec(*(a if a and size % mesh.shape[a] == 0 else None for a, size in sizes))
     return PartitionSpec()

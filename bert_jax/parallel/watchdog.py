@@ -23,14 +23,9 @@ _LOOKS = 20
 
 
 class Watchdog:
-    """Notices that a run hangs: for too long no step was reported. See `watch`."""
+    """Notices that a run hangs: for so many seconds no further step was reported. See `watch`."""
 
     def __init__(self, seconds: int, step: int) -> None:
-        """
-        Args:
-          seconds: how long a step may take.
-          step: steps done.
-        """
         self._seconds = seconds
         self._step = step
         self._reported = False
@@ -89,7 +84,7 @@ def watch(step: int) -> Iterator[Watchdog]:
     Raises:
       UserError: the environment variable is no whole number.
     """
-    seconds = processes.seconds_from(_VARIABLE, _DEFAULT_SECONDS)
+    seconds = processes.number_from(_VARIABLE, _DEFAULT_SECONDS)
     watchdog = Watchdog(seconds, step)
     if seconds:
         threading.Thread(target=watchdog.run, name="watchdog", daemon=True).start()

@@ -60,11 +60,6 @@ class Origin:
         """What a record says of it."""
         return BranchPoint(_name(self.workdir), self.step)
 
-    def differences(self, now: RunRecord) -> list[str]:
-        """`setting before -> now` for each changed setting that affects results."""
-        unimportant = MAY_CHANGE - {"num_train_steps"}
-        return differences(flatten(self.record.experiment), flatten(now.experiment), unimportant)
-
 
 def check_same_command(name: str, workdir: Path, experiment: Experiment) -> None:
     """Raises UserError if the processes of the run were started with different settings or code."""
@@ -174,7 +169,9 @@ def _begin(workdir: Path, corpus: Description, origin: Origin | None, now: RunRe
     record.write_record(workdir, now)
     directory.copy_tokenizer(corpus.path, workdir)
     if origin is not None:  # last, so that a start killed before this point is repeated in full
-        print("; ".join([f"branched from {origin.point}", *origin.differences(now)]), flush=True)
+        before, unimportant = origin.record.experiment, MAY_CHANGE - {"num_train_steps"}
+        changed = differences(flatten(before), flatten(now.experiment), unimportant)
+        print("; ".join([f"branched from {origin.point}", *changed]), flush=True)
         copy_state(origin, workdir)
     return now
 

@@ -12,7 +12,7 @@ from bert_jax.pretraining.preparation import make_corpus
 from bert_jax.training.accounting import flops_left
 from bert_jax.training.loop import TrainingData
 from bert_jax.training.program import Program
-from bert_jax.workdir.directory import CORPUS_DIRECTORY, find_vocabulary
+from bert_jax.workdir.directory import corpus_of, find_vocabulary
 from bert_jax.workdir.record import RunRecord
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.corpus.documents import MANIFEST_FILE
@@ -34,18 +34,16 @@ def find_corpus(workdir: Path, experiment: Experiment, distributed: bool) -> Des
       UserError: there is no corpus, or several processes would have to make one.
       SystemExit: making it was interrupted.
     """
-    if experiment.data.corpus != INSTALLED_DOCUMENTATION:
-        return describe(experiment.data.corpus)
-    corpus = workdir / CORPUS_DIRECTORY
-    if (corpus / MANIFEST_FILE).exists():
-        return describe(str(corpus))
-    if distributed:
-        raise UserError(
-            f"--distributed makes no corpus: run `bert-jax prepare {INSTALLED_DOCUMENTATION}` on one "
-            f"machine and pass its directory as --data.corpus"
-        )
-    make_documentation_corpus(corpus, experiment.model.vocab_size)
-    return describe(str(corpus))
+    named = experiment.data.corpus
+    corpus = corpus_of(workdir, named)
+    if named == INSTALLED_DOCUMENTATION and not Path(corpus, MANIFEST_FILE).exists():
+        if distributed:
+            raise UserError(
+                f"--distributed makes no corpus: run `bert-jax prepare {INSTALLED_DOCUMENTATION}` on one "
+                f"machine and pass its directory as --data.corpus"
+            )
+        make_documentation_corpus(Path(corpus), experiment.model.vocab_size)
+    return describe(corpus)
 
 
 def make_documentation_corpus(corpus: Path, vocab_size: int) -> None:

@@ -157,7 +157,7 @@ def describe_positions(model: PretrainedModel, config: ModelConfig) -> list[str]
       model: that the run starts from.
       config: of the run's encoder.
     """
-    names = ("max_position_embeddings", "rotary_base", "rotary_base_local")
+    names = ("max_position_embeddings", *_OF_ROTARY)
     before, now = ({f"model.{name}": getattr(of, name) for name in names} for of in (model.config, config))
     lines = differences(before, now, ())
     if config.positions == "learnt" and lines:

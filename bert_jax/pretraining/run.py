@@ -61,8 +61,15 @@ def pretrain(args: Pretrain) -> int:
     processes.broadcast_from_first(lambda: check_workdir(workdir, experiment.data.corpus))
     with processes.held_on_first(directory.lock(workdir)):
         token = processes.broadcast_from_first(lambda: directory.mark(workdir))
-        processes.run_on_all(lambda: directory.check_mark(workdir, token))
+        processes.run_on_all(lambda: _join(workdir, token))
         return _pretrain_in_workdir(args, model)
+
+
+def _join(workdir: Path, token: str) -> None:
+    """Checks that this process works in the directory that process 0 has marked, and sees the same in it."""
+    directory.check_mark(workdir, token)
+    if not processes.is_first():  # which did so when it locked the directory
+        stand_in.pull_changes(workdir)
 
 
 def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:

@@ -33,11 +33,6 @@ class Checkpoints:
     """
 
     def __init__(self, workdir: Path, kept: Kept) -> None:
-        """
-        Args:
-          workdir: the directory of the run.
-          kept: which checkpoints stay when a newer one is finished.
-        """
         _hush_orbax()
         self._workdir = workdir
         self._files = files_of(workdir)
@@ -250,6 +245,8 @@ def find_checkpoint(workdir: Path, step: int | None = None) -> int:
 def load_params(workdir: Path, step: int | None = None) -> tuple[int, dict[str, Any]]:
     """Parameters of a checkpoint as numpy arrays, without a device and without optimizer state.
 
+    One process of a run may call this alone.
+
     Args:
       workdir: directory of a run.
       step: which checkpoint; None takes the newest.
@@ -262,7 +259,8 @@ def load_params(workdir: Path, step: int | None = None) -> tuple[int, dict[str, 
     """
     step = find_checkpoint(workdir, step)
     _hush_orbax()
-    with ocp.PyTreeCheckpointer() as checkpointer:
+    alone = ocp.options.MultiprocessingOptions(primary_host=None, active_processes={jax.process_index()})
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(), multiprocessing_options=alone) as checkpointer:
         source = files_of(workdir).path(step) / ITEM
         tree = checkpointer.metadata(source).item_metadata.tree["params"]
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)

@@ -25,12 +25,9 @@ class TrainingLog:
         work_left: Callable[[int], float],
         clock: StartClock | None,
     ) -> None:
-        """Drops the rows after `first_step`, which that start will repeat.
+        """Drops the rows after `first_step`, which this start will repeat.
 
         Args:
-          workdir: the directory of the run.
-          program: what is trained.
-          first_step: steps done before this start.
           work_left: steps done -> work of the remaining batches, in any unit.
           clock: runs since the command began.
         """

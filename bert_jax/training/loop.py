@@ -170,6 +170,7 @@ def train(
                     checkpoints.wait()
                     print(f"the last checkpoint took {time.perf_counter() - began:.1f} s to save", flush=True)
                     return Ending.INTERRUPTED
+            checkpoints.wait()  # here, so that a save that never ends is noticed as a step would be
     return Ending.FINISHED
 
 

@@ -90,22 +90,19 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformationExtra
         case "muon":
             each = {"muon": scale_by_orthogonalization(), "adamw": moments}
             rule = (optax.partition(each, _rule_of_each), decay)
-    return optax.chain(clip, *rule, scale_by_given_rate())
+    rate = _scale_by(lambda learning_rate, **_: -learning_rate)
+    return optax.chain(clip, *rule, rate)
 
 
-def scale_by_given_rate() -> optax.GradientTransformationExtraArgs:
-    """Multiplies by minus the `learning_rate` that `update` is given."""
+def _scale_by(factor: Callable[..., jax.Array | np.float32]) -> optax.GradientTransformationExtraArgs:
+    """Multiplies by a scalar that `factor` makes of the further arguments that `update` is given."""
 
     def update(
-        updates: optax.Updates,
-        state: optax.OptState,
-        params: optax.Params | None = None,
-        *,
-        learning_rate: jax.Array | np.float32,
-        **others: Any,
+        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None, **given: Any
     ) -> tuple[optax.Updates, optax.OptState]:
-        del params, others
-        return jax.tree.map(lambda u: -learning_rate * u, updates), state
+        del params
+        scale = factor(**given)
+        return jax.tree.map(lambda u: u * scale, updates), state
 
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
@@ -116,20 +113,7 @@ def clip_by_given_norm(clip_norm: float) -> optax.GradientTransformationExtraArg
     Multiplies by one scalar, which XLA fuses into the moments' update; optax's own clipping divides every
     element, and the clipped gradient is then stored first.
     """
-
-    def update(
-        gradients: optax.Updates,
-        state: optax.OptState,
-        params: optax.Params | None = None,
-        *,
-        grad_norm: jax.Array,
-        **others: Any,
-    ) -> tuple[optax.Updates, optax.OptState]:
-        del params, others
-        scale = clip_norm / jnp.maximum(grad_norm, clip_norm)
-        return jax.tree.map(lambda g: g * scale, gradients), state
-
-    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+    return _scale_by(lambda grad_norm, **_: clip_norm / jnp.maximum(grad_norm, clip_norm))
 
 
 def scale_by_moments(

@@ -13,7 +13,7 @@ _BATCHES_READY = 2
 
 
 class Prefetch:
-    """Device batches in order; measures how long the devices waited for one.
+    """Host batches that `put` has moved to the devices, in order; measures how long these waited for one.
 
     Waiting is counted only from the moment the devices have finished everything they were given:
     a host that waits while its devices still compute costs nothing.
@@ -24,11 +24,6 @@ class Prefetch:
         batches: Iterator[Mapping[str, np.ndarray]],
         put: Callable[[Mapping[str, np.ndarray]], Any],
     ) -> None:
-        """
-        Args:
-          batches: host batches in order.
-          put: moves one to the devices.
-        """
         self._seconds_waited = 0.0
         self._batches = batches
         self._put = put

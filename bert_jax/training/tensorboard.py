@@ -31,23 +31,17 @@ with _not_imported("torch", "google.cloud.storage"):
     from tensorboardX.proto.summary_pb2 import Summary
 
 
-class EventsFile:
-    """A new file of curves."""
+class EventsFile(EventsWriter):
+    """A new file of curves, to `flush` and to `close`."""
 
     def __init__(self, directory: Path) -> None:
         """Begins the file, which tells a TensorBoard that is watching to discard what it has shown."""
         now = time.time()
-        self._writer = EventsWriter(str(directory / "events"))
-        self._writer.write_event(Event(wall_time=now, session_log=SessionLog(status=SessionLog.START)))
+        super().__init__(str(directory / "events"))
+        self.write_event(Event(wall_time=now, session_log=SessionLog(status=SessionLog.START)))
 
     def add(self, step: int, wall_time: float, values: Mapping[str, float]) -> None:
         """Adds a point to each of some curves."""
         # One event a row: 10,000 rows then take 4 s at the next start, not 13 s.
         points = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
-        self._writer.write_event(Event(wall_time=wall_time, step=step, summary=Summary(value=points)))
-
-    def flush(self) -> None:
-        self._writer.flush()
-
-    def close(self) -> None:
-        self._writer.close()
+        self.write_event(Event(wall_time=wall_time, step=step, summary=Summary(value=points)))

@@ -91,7 +91,7 @@ def train_step(
       remat: which activations to compute again for the gradient instead of keeping them.
       axis_name: name of the pmapped axis, or None outside pmap.
     """
-    add_devices = functools.partial(jax.lax.psum, axis_name=axis_name) if axis_name else _identity
+    add_devices = functools.partial(jax.lax.psum, axis_name=axis_name) if axis_name else lambda tree: tree
     totals = add_devices(task.denominators(batch))
     key = step_key = jax.random.fold_in(key, state.step)
     if axis_name:
@@ -216,7 +216,3 @@ def _replace_if(condition: jax.Array, make: Callable[[], T], old: T) -> T:
     # On CPU, choosing copies both moments before they are updated; a branch updates them in place. On TPU
     # the branch keeps the update from being fused, which costs 6 M cycles (estimate) for BERT-BASE.
     return jax.lax.platform_dependent(cpu=branch, default=choose)
-
-
-def _identity(x):  # type: ignore[no-untyped-def]
-    return x

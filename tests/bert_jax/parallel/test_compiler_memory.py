@@ -10,6 +10,7 @@ import jax.monitoring
 import pytest
 
 from bert_jax.parallel.compiler_memory import COMPILED, give_back_after_compiling
+from tests.bert_jax.pretraining.test_run import compilations
 
 BLOCK, COUNT = 4096, 25_000
 
@@ -40,14 +41,6 @@ def test_a_long_compilation_ends_with_free_memory_given_back() -> None:
 
 
 def test_jax_reports_compilations_by_this_name() -> None:
-    seen: list[str] = []
-
-    def listen(event: str, duration_secs: float, **_: str | int) -> None:
-        seen.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
+    with compilations() as seen:
         jax.jit(lambda x: x * 3 + 1)(2.0)
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
-    assert COMPILED in seen
+    assert seen

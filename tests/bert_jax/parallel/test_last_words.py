@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.tiny_run import environment
+from tests.tiny_run import ended, environment
 
 WRITES = """
 import sys
@@ -98,13 +98,7 @@ def test_output_that_nobody_reads_changes_nothing(program: str, status: int) -> 
 
 
 def test_output_that_is_read_is_left_alone() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", IS_INTERRUPTED],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ended([sys.executable, "-c", IS_INTERRUPTED])
     assert (done.returncode, done.stdout) == (7, "a row of metrics\n")
     first, second = done.stderr.splitlines()
     assert first.startswith("SIGINT: saving after this step")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax.parallel.watchdog import describe
-from tests.tiny_run import arguments, environment
+from tests.tiny_run import arguments, ended
 
 HANGS = """
 import time
@@ -27,13 +27,7 @@ def ends(happens: str, allowed: str = "1", seconds: int = 60) -> tuple[int, str]
     """Exit status and standard error of a process in which something happens after step 8; waiting for a
     device takes it so many seconds."""
     program = HANGS.format(happens=happens, seconds=seconds)
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**environment(), "BERT_JAX_HANG_SECONDS": allowed},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ended([sys.executable, "-c", program], BERT_JAX_HANG_SECONDS=allowed)
     return done.returncode, done.stderr
 
 
@@ -75,17 +69,37 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+SAVE_THAT_NEVER_ENDS = """
+import sys, time
+from bert_jax.cli.main import main
+from bert_jax.training.checkpoints import Checkpoints
+
+def wait_for_a_disk(checkpoints, steps):
+    time.sleep(600)
+
+Checkpoints._finish_save = wait_for_a_disk
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def train_two_steps(program: str, workdir: Path, corpus: Path) -> subprocess.CompletedProcess[str]:
+    words = arguments(workdir, corpus, "--num-train-steps", "2")
+    return ended([sys.executable, "-c", program, *words], BERT_JAX_HANG_SECONDS="15")
+
+
 @pytest.mark.slow
 def test_a_run_may_evaluate_for_as_long_as_it_takes(corpus: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SLOW_EVALUATION, *arguments(tmp_path, corpus, "--num-train-steps", "2")],
-        env={**environment(), "BERT_JAX_HANG_SECONDS": "15"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = train_two_steps(SLOW_EVALUATION, tmp_path, corpus)
     assert done.returncode == 0, done.stderr
     assert "slow evaluation" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_last_save_that_never_ends_is_noticed(corpus: Path, tmp_path: Path) -> None:
+    done = train_two_steps(SAVE_THAT_NEVER_ENDS, tmp_path, corpus)
+    assert done.returncode == 69, done.stderr
+    assert "in wait_for_a_disk" in done.stderr
+    assert "no step in 15 s, after step 2; the stacks" in done.stderr
 
 
 def test_a_time_that_is_no_number_is_refused() -> None:
