@@ -43,31 +43,24 @@ _COSINE: Changes = {"optimizer.decay_shape": "cosine"}
 
 def _arms(settings: Changes, finetuned: tuple[Measure, ...]) -> dict[str, Arm]:
     """The arms for a base with some settings; `finetuned` are the measures of arms without a masked LM."""
-    phases, width = settings["data.phases"], settings["model.intermediate_size"]
+    phases, steps = settings["data.phases"], settings["num_train_steps"]
+    width, hidden = settings["model.intermediate_size"], settings["model.hidden_size"]
     # As many parameters as the dense layer, since a gated one has three matrices.
     gated: Changes = {"model.intermediate_size": 8 * round(width / 12)}
     twice_as_many = tuple(
         replace(phase, max_predictions_per_seq=2 * phase.max_predictions_per_seq) for phase in phases
     )
     masking_30: Changes = {"data.masking.rate": 0.3, "data.phases": twice_as_many}
+    without_masked_lm = tuple(measure.name for measure in finetuned)
+    positions = {"learnt": "learnt", "rotary": "rotary", "sinusoidal": "sinusoidal", "no_positions": "none"}
     return {
         "base": Arm(BASE),
-        **_positions(settings["model.positions"]),
-        **_parts_of_the_encoder(settings["model.hidden_size"], gated),
-        **_objectives(tuple(measure.name for measure in finetuned)),
-        **_masks(masking_30),
-        **_optimization(settings["num_train_steps"]),
-        **_chain(gated, masking_30),
-    }
-
-
-def _positions(of_base: str) -> dict[str, Arm]:
-    kinds = {"learnt": "learnt", "rotary": "rotary", "sinusoidal": "sinusoidal", "no_positions": "none"}
-    return {name: Arm(BASE, {"model.positions": kind}) for name, kind in kinds.items() if kind != of_base}
-
-
-def _parts_of_the_encoder(hidden: int, gated: Changes) -> dict[str, Arm]:
-    return {
+        **{
+            name: Arm(BASE, {"model.positions": kind})
+            for name, kind in positions.items()
+            if kind != settings["model.positions"]
+        },
+        # Parts of the encoder.
         "pre_norm": Arm(BASE, _PRE_NORM, claim="worse than post-norm (LTG-BERT)"),
         "normformer": Arm(
             BASE, {"model.normalization_place": "normformer"}, claim="better than post-norm (LTG-BERT)"
@@ -79,12 +72,7 @@ def _parts_of_the_encoder(hidden: int, gated: Changes) -> dict[str, Arm]:
         "no_biases": Arm(BASE, _NO_BIASES),
         "shared_layers": Arm(BASE, {"model.layer_groups": 1}, claim="SQuAD and MNLI lower (ALBERT)"),
         "narrow_embeddings": Arm(BASE, {"model.embedding_size": 8 * round(hidden / 48)}),
-    }
-
-
-def _objectives(finetuned: tuple[str, ...]) -> dict[str, Arm]:
-    """Arms of other objectives; `finetuned` are the measures of those that are no masked language models."""
-    return {
+        # Objectives.
         "no_nsp": Arm(BASE, _NO_NSP),
         "full_sentences": Arm(
             BASE,
@@ -99,13 +87,13 @@ def _objectives(finetuned: tuple[str, ...]) -> dict[str, Arm]:
         "rtd": Arm(
             BASE,
             {"objective": ReplacedTokenDetection()},
-            measured=finetuned,
+            measured=without_masked_lm,
             claim="GLUE +4.8 of a small model at equal FLOPs (ELECTRA, Table 1)",
         ),
         "hybrid": Arm(
             BASE,
             {"objective": HybridLanguageModel(causal_fraction=0.125), "data.pairing": "contiguous"},
-            measured=finetuned,
+            measured=without_masked_lm,
             claim="at 1 to 7 BLiMP +0.5, MNLI the same (GPT-BERT)",
         ),
         "clm_then_mlm": Arm(
@@ -119,11 +107,7 @@ def _objectives(finetuned: tuple[str, ...]) -> dict[str, Arm]:
             {"objective": MaskedLMAndSpanBoundary()},
             claim="SQuAD 2.0 +3.0, MNLI +0.9, large model (SpanBERT, Tables 6 and 7)",
         ),
-    }
-
-
-def _masks(masking_30: Changes) -> dict[str, Arm]:
-    return {
+        # Masks.
         "masking_30": Arm(
             BASE, masking_30, claim="40% in place of 15%: MNLI +0.3, large model (Wettig et al. 2023)"
         ),
@@ -144,11 +128,7 @@ def _masks(masking_30: Changes) -> dict[str, Arm]:
             claim="SQuAD 2.0 +1.6, MNLI +0.3, large model (SpanBERT, Table 6)",
         ),
         "ngram": Arm(BASE, {"data.masking.unit": "ngram"}),
-    }
-
-
-def _optimization(steps: int) -> dict[str, Arm]:
-    return {
+        # Optimization.
         "muon": Arm(BASE, _MUON),
         "stable_adamw": Arm(
             BASE,
@@ -167,6 +147,7 @@ def _optimization(steps: int) -> dict[str, Arm]:
             {"data.batch_schedule": ((0.25, 0.25), (0.5, 0.5))},
             claim="faster progress in training (ModernBERT)",
         ),
+        **_chain(gated, masking_30),
     }
 
 
