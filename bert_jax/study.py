@@ -38,6 +38,10 @@ class Arm:
     compared_with: str = ""
     """Another arm that it is compared with besides the base, such as the one before it in a chain."""
 
+    def has(self, measure: "Measure") -> bool:
+        """Whether this arm is measured so."""
+        return self.measured is None or measure.name in self.measured
+
 
 @dataclasses.dataclass(frozen=True)
 class Measure(abc.ABC):

@@ -21,55 +21,35 @@ from experiments.spanbert import SPANBERT_BASE
 from experiments.table5 import LARGE_LTR_NO_NSP, LARGE_NO_NSP, LTR_NO_NSP, NO_NSP, TABLE5
 from experiments.table7 import TABLE7
 
-EXPERIMENTS: dict[str, Experiment] = {
-    "quickstart": QUICKSTART,
-    "quickstart_bert": QUICKSTART_BERT,
-    "base": BASE,
-    "large": LARGE,
-    "no_nsp": NO_NSP,
-    "ltr_no_nsp": LTR_NO_NSP,
-    "large_no_nsp": LARGE_NO_NSP,
-    "large_ltr_no_nsp": LARGE_LTR_NO_NSP,
-    **table6.SIZES,
-    **table8.MASKINGS,
-    "roberta_base": ROBERTA_BASE,
-    "base_packed": BASE_PACKED,
-    "modern_base": MODERN_BASE,
-    "modern_large": MODERN_LARGE,
-    "electra_small": ELECTRA_SMALL,
-    "electra_base": ELECTRA_BASE,
-    "albert_base": ALBERT_BASE,
-    "spanbert_base": SPANBERT_BASE,
-    "gpt_bert_base": GPT_BERT_BASE,
-    "cramming": CRAMMING,
+_NAMED: dict[str, tuple[Experiment, str]] = {
+    "quickstart": (QUICKSTART, "a small model on the installed documentation"),
+    "quickstart_bert": (QUICKSTART_BERT, "BERT as published, at quickstart's size"),
+    "base": (BASE, "BERT-BASE as published"),
+    "large": (LARGE, "BERT-LARGE as published"),
+    "no_nsp": (NO_NSP, "Table 5: BASE without NSP"),
+    "ltr_no_nsp": (LTR_NO_NSP, "Table 5: BASE without NSP, left to right"),
+    "large_no_nsp": (LARGE_NO_NSP, "Table 5: LARGE without NSP"),
+    "large_ltr_no_nsp": (LARGE_LTR_NO_NSP, "Table 5: LARGE without NSP, left to right"),
+    **{name: (run, "Table 6: layers, width and heads as in the name") for name, run in table6.SIZES.items()},
+    **{name: (run, "Table 8: MASK, SAME and RANDOM in percent") for name, run in table8.MASKINGS.items()},
+    "roberta_base": (ROBERTA_BASE, "RoBERTa-BASE's recipe: no NSP, length 512, large batch"),
+    "base_packed": (BASE_PACKED, "base almost without padding: several sequences in a row"),
+    "modern_base": (MODERN_BASE, "ModernBERT-BASE's encoder and first stage"),
+    "modern_large": (MODERN_LARGE, "ModernBERT-LARGE's encoder and first stage"),
+    "electra_small": (ELECTRA_SMALL, "ELECTRA-SMALL: replaced tokens and a generator"),
+    "electra_base": (ELECTRA_BASE, "ELECTRA-BASE: replaced tokens and a generator"),
+    "albert_base": (ALBERT_BASE, "ALBERT-BASE: shared layers, sentence order"),
+    "spanbert_base": (SPANBERT_BASE, "SpanBERT at BASE's size: spans and their boundaries"),
+    "gpt_bert_base": (GPT_BERT_BASE, "GPT-BERT: causal and masked, a growing batch"),
+    "cramming": (CRAMMING, "Cramming: one GPU, one day"),
 }
+"""Name -> settings, and what they are in a few words."""
+
+EXPERIMENTS = {name: experiment for name, (experiment, _) in _NAMED.items()}
+SUMMARIES = {name: summary for name, (_, summary) in _NAMED.items()}
 
 ALIASES: dict[str, str] = {**table6.ALIASES, **table8.ALIASES}
 """Rows of tables that are other experiments: their names, and those of the experiments."""
-
-SUMMARIES: dict[str, str] = {
-    "quickstart": "a small model on the installed documentation",
-    "quickstart_bert": "BERT as published, at quickstart's size",
-    "base": "BERT-BASE as published",
-    "large": "BERT-LARGE as published",
-    "no_nsp": "Table 5: BASE without NSP",
-    "ltr_no_nsp": "Table 5: BASE without NSP, left to right",
-    "large_no_nsp": "Table 5: LARGE without NSP",
-    "large_ltr_no_nsp": "Table 5: LARGE without NSP, left to right",
-    **dict.fromkeys(table6.SIZES, "Table 6: layers, width and heads as in the name"),
-    **dict.fromkeys(table8.MASKINGS, "Table 8: MASK, SAME and RANDOM in percent"),
-    "roberta_base": "RoBERTa-BASE's recipe: no NSP, length 512, large batch",
-    "base_packed": "base almost without padding: several sequences in a row",
-    "modern_base": "ModernBERT-BASE's encoder and first stage",
-    "modern_large": "ModernBERT-LARGE's encoder and first stage",
-    "electra_small": "ELECTRA-SMALL: replaced tokens and a generator",
-    "electra_base": "ELECTRA-BASE: replaced tokens and a generator",
-    "albert_base": "ALBERT-BASE: shared layers, sentence order",
-    "spanbert_base": "SpanBERT at BASE's size: spans and their boundaries",
-    "gpt_bert_base": "GPT-BERT: causal and masked, a growing batch",
-    "cramming": "Cramming: one GPU, one day",
-}
-"""What each experiment is, in a few words."""
 
 STUDIES: dict[str, Study] = {
     study.name: study

@@ -19,7 +19,6 @@ from bert_jax.objectives import (
 )
 from bert_jax.objectives.clm_then_mlm import CAUSAL_FRACTION, causal_first
 from bert_jax.study import Arm, Changes, Measure, Scale, Study
-from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
 from experiments.measures import (
     BITS,
@@ -33,7 +32,7 @@ from experiments.measures import (
     SQUAD_F1,
     SST2,
 )
-from experiments.scales import LARGER, SMALL, SMOKE, small_note, smoke_note
+from experiments.scales import LARGER, SMALL, SMALL_SCALE, SMOKE, SMOKE_SCALE, small_note
 
 _ROTARY: Changes = {"model.positions": "rotary"}
 _PRE_NORM: Changes = {"model.normalization_place": "pre"}
@@ -247,21 +246,19 @@ DEPARTURES = Study(
     measures=(PERPLEXITY, BITS, MNLI, MRPC, SST2, SQUAD_F1, BLIMP),
     scales={
         "paper": Scale(seeds=3, equal_flops=True, note=f"{_BUDGET_NOTE} {_CHAIN_NOTE}"),
-        "small": Scale(
-            seeds=3,
+        "small": replace(
+            SMALL_SCALE,
             changes=_SMALL,
             equal_flops=True,
             arms=_arms(_SMALL, (_SICK,), _SMALL_BIAS_CORRECTION),
             measures=(PERPLEXITY, BITS, _SICK, BLIMP),
             note=f"{small_note(steps=1_000)} {_BUDGET_NOTE} {_CHAIN_NOTE}",
         ),
-        "smoke": Scale(
-            seeds=2,
-            changes=SMOKE,
+        "smoke": replace(
+            SMOKE_SCALE,
             arms=_arms(SMOKE, (PACKAGE, NEIGHBOURS)),
             measures=(PERPLEXITY, PACKAGE, NEIGHBOURS),
-            corpus=INSTALLED_DOCUMENTATION,
-            note=f"{smoke_note()} {_CHAIN_NOTE}",
+            note=f"{SMOKE_SCALE.note} {_CHAIN_NOTE}",
         ),
     },
 )

@@ -6,10 +6,9 @@ bert-jax study figure5 --output studies/figure5 --corpus corpora/wiki_books --ta
 from dataclasses import replace
 
 from bert_jax.study import Arm, Changes, Scale, Study
-from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
 from experiments.measures import MNLI, PACKAGE, SMALL_SICK, SMALL_SST2
-from experiments.scales import SMALL, SMOKE, small_note, smoke_note
+from experiments.scales import SMALL, SMALL_SCALE, SMOKE, SMOKE_SCALE
 from experiments.table5 import LTR_NO_NSP
 
 
@@ -26,18 +25,13 @@ FIGURE5 = Study(
     measures=(replace(MNLI, every=200_000),),
     scales={
         "paper": Scale(seeds=1, changes={"keep_every": 200_000}),
-        "small": Scale(
-            seeds=3,
+        "small": replace(
+            SMALL_SCALE,
             changes={**SMALL, **_kept(500)},
             measures=(replace(SMALL_SICK, every=500), replace(SMALL_SST2, every=500)),
-            note=small_note(),
         ),
-        "smoke": Scale(
-            seeds=2,
-            changes={**SMOKE, **_kept(200)},
-            measures=(replace(PACKAGE, every=200),),
-            corpus=INSTALLED_DOCUMENTATION,
-            note=smoke_note(),
+        "smoke": replace(
+            SMOKE_SCALE, changes={**SMOKE, **_kept(200)}, measures=(replace(PACKAGE, every=200),)
         ),
     },
 )

@@ -10,18 +10,17 @@ from bert_jax.study import Finetuned, HeldoutLM, MinimalPairs, Probe
 GLUE = {"learning_rate": (5e-5, 4e-5, 3e-5, 2e-5), "batch_size": (32,), "epochs": (3.0,), "seeds": 5}
 # Section 4.2.
 SQUAD = {"learning_rate": (5e-5,), "batch_size": (32,), "epochs": (3.0,), "seeds": 5}
-# A.3, with the document context of section 5.3.
-_NER = {"grid": True, "seeds": 5, "context": "document", "max_seq_length": 512, "scheme": "iob1"}
+# The document context of section 5.3.
+_CONLL = {"seeds": 5, "context": "document", "max_seq_length": 512, "scheme": "iob1"}
+# The grid of A.3.
+_NER = {"grid": True, **_CONLL}
 # Section 5.3: the encoder is frozen, and a BiLSTM of two layers of width 768 reads its activations. Of
 # learning rate and epochs the paper says nothing.
 _FEATURES_NER = {
     "learning_rate": (1e-3,),
     "batch_size": (32,),
     "epochs": (20.0,),
-    "seeds": 5,
-    "context": "document",
-    "max_seq_length": 512,
-    "scheme": "iob1",
+    **_CONLL,
     "frozen_layers": 12,
     "features.layers": (-4, -3, -2, -1),
     "features.lstm_layers": 2,

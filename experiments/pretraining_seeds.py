@@ -3,8 +3,9 @@
 bert-jax study pretraining_seeds --output studies/seeds --corpus corpora/wiki_books --tasks tasks/
 """
 
+from dataclasses import replace
+
 from bert_jax.study import Arm, Scale, Study
-from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
 from experiments.measures import (
     BITS,
@@ -21,7 +22,7 @@ from experiments.measures import (
     SQUAD_F1,
     SST2,
 )
-from experiments.scales import SMALL, SMOKE, small_note, smoke_note
+from experiments.scales import SMALL_SCALE, SMOKE_SCALE
 
 PRETRAINING_SEEDS = Study(
     name="pretraining_seeds",
@@ -31,18 +32,11 @@ PRETRAINING_SEEDS = Study(
     measures=(MNLI, QNLI, MRPC, SST2, SQUAD_F1, BITS),
     scales={
         "paper": Scale(seeds=5),
-        "small": Scale(
+        "small": replace(
+            SMALL_SCALE,
             seeds=8,
-            changes=SMALL,
             measures=(SMALL_COLA, SMALL_SST2, SMALL_STSB, SMALL_SICK, BLIMP, BITS),
-            note=small_note(),
         ),
-        "smoke": Scale(
-            seeds=4,
-            changes=SMOKE,
-            measures=(PACKAGE, NEIGHBOURS),
-            corpus=INSTALLED_DOCUMENTATION,
-            note=smoke_note(),
-        ),
+        "smoke": replace(SMOKE_SCALE, seeds=4, measures=(PACKAGE, NEIGHBOURS)),
     },
 )

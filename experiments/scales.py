@@ -1,7 +1,7 @@
 """How much studies spend: what the paper spent, hours on two CPU cores, or minutes without any download."""
 
-from bert_jax.study import Changes
-from data_pipeline.config import Phase
+from bert_jax.study import Changes, Scale
+from data_pipeline.config import INSTALLED_DOCUMENTATION, Phase
 
 TINY: Changes = {
     "model.num_layers": 2,
@@ -70,3 +70,7 @@ def smoke_note(models: str = "models of 2 layers of width 128") -> str:
         f"A check that everything works: {models} with rotary positions, 600 steps on the installed "
         "documentation. It allows no conclusion about the arms."
     )
+
+
+SMALL_SCALE = Scale(seeds=3, changes=SMALL, note=small_note())
+SMOKE_SCALE = Scale(seeds=2, changes=SMOKE, corpus=INSTALLED_DOCUMENTATION, note=smoke_note())

@@ -4,11 +4,10 @@ bert-jax study smoke --output studies/smoke
 """
 
 from bert_jax.objectives import LeftToRight, MaskedLM
-from bert_jax.study import Arm, HeldoutLM, Scale, Study
-from data_pipeline.config import INSTALLED_DOCUMENTATION
+from bert_jax.study import Arm, HeldoutLM, Study
 from experiments.base import BASE
 from experiments.measures import NEIGHBOURS, PACKAGE
-from experiments.scales import SMOKE, smoke_note
+from experiments.scales import SMOKE_SCALE
 
 SMOKE_STUDY = Study(
     name="smoke",
@@ -19,12 +18,6 @@ SMOKE_STUDY = Study(
         "mlm": Arm(BASE.with_objective(MaskedLM())),
         "ltr": Arm(BASE.with_objective(LeftToRight())),
     },
-    measures=(
-        PACKAGE,
-        NEIGHBOURS,
-        HeldoutLM("LM bits/byte", "bits_per_byte"),
-    ),
-    scales={
-        "smoke": Scale(seeds=2, changes=SMOKE, corpus=INSTALLED_DOCUMENTATION, note=smoke_note()),
-    },
+    measures=(PACKAGE, NEIGHBOURS, HeldoutLM("LM bits/byte", "bits_per_byte")),
+    scales={"smoke": SMOKE_SCALE},
 )

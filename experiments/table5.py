@@ -17,7 +17,6 @@ from dataclasses import replace
 
 from bert_jax.objectives import LeftToRight, MaskedLM
 from bert_jax.study import Arm, Scale, Study
-from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
 from experiments.large import LARGE
 from experiments.measures import (
@@ -35,7 +34,7 @@ from experiments.measures import (
     SQUAD_F1,
     SST2,
 )
-from experiments.scales import SMALL, SMOKE, small_note, smoke_note
+from experiments.scales import SMALL_SCALE, SMOKE_SCALE
 
 NO_NSP = replace(BASE, objective=MaskedLM())
 LTR_NO_NSP = BASE.with_objective(LeftToRight())
@@ -62,20 +61,15 @@ TABLE5 = Study(
     },
     scales={
         "paper": Scale(seeds=1),
-        "small": Scale(
-            seeds=3,
-            changes=SMALL,
+        "small": replace(
+            SMALL_SCALE,
             finetuning={"features.lstm_width": 128},
             measures=(SMALL_SICK, SMALL_SST2, SMALL_SQUAD, SMALL_NER_PROBE, BLIMP),
-            note=small_note(),
         ),
-        "smoke": Scale(
-            seeds=2,
-            changes=SMOKE,
+        "smoke": replace(
+            SMOKE_SCALE,
             finetuning={"features.lstm_width": 128},
             measures=(PACKAGE, NEIGHBOURS, PACKAGE_PROBE),
-            corpus=INSTALLED_DOCUMENTATION,
-            note=smoke_note(),
         ),
     },
 )

@@ -11,7 +11,6 @@ sets, the mean of 5 fine-tunings.
 from dataclasses import replace
 
 from bert_jax.study import Arm, Scale, Study
-from data_pipeline.config import INSTALLED_DOCUMENTATION
 from experiments.base import BASE
 from experiments.large import LARGE
 from experiments.measures import (
@@ -26,7 +25,7 @@ from experiments.measures import (
     SMALL_SST2,
     SST2,
 )
-from experiments.scales import LARGER, SMALL, SMOKE, small_note, smoke_note
+from experiments.scales import LARGER, SMALL, SMALL_SCALE, SMOKE, SMOKE_SCALE, small_note, smoke_note
 
 SIZES = {
     "size_3_768_12": replace(BASE, model=replace(BASE.model, num_layers=3)),
@@ -53,7 +52,6 @@ _TINY_ARMS = {
     for layers, width, heads in _TINY_SIZES
 }
 
-
 TABLE6 = Study(
     name="table6",
     title="Table 6: size of the model (Devlin et al. 2019)",
@@ -77,21 +75,20 @@ TABLE6 = Study(
     },
     scales={
         "paper": Scale(seeds=1),
-        "small": Scale(
-            seeds=3,
+        "small": replace(
+            SMALL_SCALE,
             arms=_TINY_ARMS,
             base="size_2_128_4",
             changes={**SMALL, **LARGER},
             measures=(PERPLEXITY, SMALL_COLA, SMALL_SST2, SMALL_SICK, BLIMP),
             note=small_note("models of 0.4 to 3 million parameters"),
         ),
-        "smoke": Scale(
-            seeds=2,
+        "smoke": replace(
+            SMOKE_SCALE,
             arms=_TINY_ARMS,
             base="size_2_128_4",
             changes={**SMOKE, **LARGER},
             measures=(PACKAGE, NEIGHBOURS),
-            corpus=INSTALLED_DOCUMENTATION,
             note=smoke_note("models of 1 to 4 layers"),
         ),
     },

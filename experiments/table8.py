@@ -9,8 +9,9 @@ What the paper reports is in `TABLE8.published`: MNLI and NER fine-tuned, and NE
 
 from dataclasses import replace
 
+from bert_jax.objectives.experiment import Experiment
 from bert_jax.study import Arm, Measure, Scale, Study
-from data_pipeline.config import INSTALLED_DOCUMENTATION, MaskingConfig
+from data_pipeline.config import MaskingConfig
 from experiments.base import BASE
 from experiments.measures import (
     ALL_MASK_PERPLEXITY,
@@ -25,24 +26,20 @@ from experiments.measures import (
     SMALL_NER,
     SMALL_SICK,
 )
-from experiments.scales import SMALL, SMOKE, small_note, smoke_note
+from experiments.scales import SMALL_SCALE, SMOKE_SCALE
+
+
+def _masking(mask: float, same: float, random: float) -> Experiment:
+    masking = MaskingConfig(mask=mask, same=same, random=random)
+    return replace(BASE, data=replace(BASE.data, masking=masking))
+
 
 MASKINGS = {
-    "mask_100_0_0": replace(
-        BASE, data=replace(BASE.data, masking=MaskingConfig(mask=1.0, same=0.0, random=0.0))
-    ),
-    "mask_80_0_20": replace(
-        BASE, data=replace(BASE.data, masking=MaskingConfig(mask=0.8, same=0.0, random=0.2))
-    ),
-    "mask_80_20_0": replace(
-        BASE, data=replace(BASE.data, masking=MaskingConfig(mask=0.8, same=0.2, random=0.0))
-    ),
-    "mask_0_20_80": replace(
-        BASE, data=replace(BASE.data, masking=MaskingConfig(mask=0.0, same=0.2, random=0.8))
-    ),
-    "mask_0_0_100": replace(
-        BASE, data=replace(BASE.data, masking=MaskingConfig(mask=0.0, same=0.0, random=1.0))
-    ),
+    "mask_100_0_0": _masking(1.0, 0.0, 0.0),
+    "mask_80_0_20": _masking(0.8, 0.0, 0.2),
+    "mask_80_20_0": _masking(0.8, 0.2, 0.0),
+    "mask_0_20_80": _masking(0.0, 0.2, 0.8),
+    "mask_0_0_100": _masking(0.0, 0.0, 1.0),
 }
 
 ALIASES = {"mask_80_10_10": "base"}
@@ -74,20 +71,11 @@ TABLE8 = Study(
     },
     scales={
         "paper": Scale(seeds=1),
-        "small": Scale(
-            seeds=3,
-            changes=SMALL,
+        "small": replace(
+            SMALL_SCALE,
             arms=_arms((SMALL_SICK, SMALL_NER, SMALL_FEATURES_NER)),
             measures=(SMALL_SICK, SMALL_NER, SMALL_FEATURES_NER, BLIMP, PERPLEXITY, ALL_MASK_PERPLEXITY),
-            note=small_note(),
         ),
-        "smoke": Scale(
-            seeds=2,
-            changes=SMOKE,
-            arms=_arms((PACKAGE, NEIGHBOURS)),
-            measures=(PACKAGE, NEIGHBOURS),
-            corpus=INSTALLED_DOCUMENTATION,
-            note=smoke_note(),
-        ),
+        "smoke": replace(SMOKE_SCALE, arms=_arms((PACKAGE, NEIGHBOURS)), measures=(PACKAGE, NEIGHBOURS)),
     },
 )

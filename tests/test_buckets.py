@@ -162,9 +162,7 @@ def test_missing_credentials_are_one_line(monkeypatch: pytest.MonkeyPatch) -> No
             ask()
 
 
-def test_a_second_run_in_a_directory_is_refused(
-    server: BucketServer, corpus: Path, refused: Refused
-) -> None:
+def test_a_second_run_in_a_directory_is_refused(server: BucketServer, corpus: Path, refused: Refused) -> None:
     with bucket_lease.hold(bucket.BucketDirectory(RUN), seconds_between_renewals=0.1):
         error = refused(in_bucket(corpus))
     assert f"{RUN} is in use by {platform.node()}, process {os.getpid()};" in error

@@ -22,7 +22,7 @@ from bert_jax.studies.directory import (
     LEASES_DIRECTORY,
     Ended,
     claim,
-    read_begun,
+    read_study,
     write_ended,
 )
 from bert_jax.studies.file import read_studies
@@ -91,7 +91,7 @@ def test_data_of_other_flags_is_compared_too_and_checkpoints_that_are_gone_are_n
     shutil.copytree(data[3], tasks)
     shutil.copy(FILE, tmp_path / "copy_of_small_study.py")  # workers do not find the one in `tests`
     monkeypatch.setattr(sys, "path", [*sys.path])
-    given = [*data[:2], "--tasks", str(tasks), "--file", str(file)]
+    given = [*data, "--tasks", str(tasks), "--file", str(file)]
     file.write_text(ONE_ARM.format("", TOPIC_EVERY=None))
     assert main(study(given, output, "--workers", "1")) == 0
     dev = tasks / "topic" / "dev.tsv"
@@ -115,8 +115,8 @@ def test_a_seed_is_not_added_on_other_data(
     shutil.copytree(data[3], tasks)
     dev = tasks / "topic" / "dev.tsv"
     dev.write_text(dev.read_text() + "the cat\tcat\n")
-    given = [*data[:2], "--tasks", str(tasks), *data[4:]]
-    said = refusal(study(given, output, "--workers", "1", "--seeds", "3"), capsys)
+    flags = ("--tasks", str(tasks), "--workers", "1", "--seeds", "3")
+    said = refusal(study(data, output, *flags), capsys)
     assert f"{tasks}/topic is not the data on which this study has measured classify before" in said
 
 
@@ -165,7 +165,7 @@ def test_a_job_that_fails_stops_no_other_and_is_tried_again_if_asked(
     # Workers import what the file does, from nowhere but Python's path.
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     (tmp_path / "failing.py").write_text(FAILING)
-    words = [*data[:-1], str(tmp_path / "failing.py"), "--workers", "1", "--scale", "one"]
+    words = [*data, "--file", str(tmp_path / "failing.py"), "--workers", "1", "--scale", "one"]
     output = tmp_path / "study"
     assert main(study(words, output)) == 1
     said = capfd.readouterr().err
@@ -232,7 +232,7 @@ def test_all_tasks_whose_files_are_missing_are_named_before_anything_is_run(
 ) -> None:
     (tmp_path / "tasks").mkdir()
     output = tmp_path / "study"
-    said = refusal(study([*data[:2], "--tasks", str(tmp_path / "tasks"), *data[4:]], output), capsys)
+    said = refusal(study(data, output, "--tasks", str(tmp_path / "tasks")), capsys)
     assert f"--tasks {tmp_path / 'tasks'} lacks topic" in said
     assert not output.exists()
 
@@ -338,8 +338,8 @@ def test_measures_that_cannot_be_made_are_named_before_anything_is_run(
     good, bad = '"sentence_good": "a"', '"sentence_bad": "b"'
     (tasks / "pairs.jsonl").write_text(f"{{{good}, {bad}}}\n{{{good}}}\n")
     (tmp_path / "mine.py").write_text(MEASURES.format(measures))
-    given = [*data[:2], "--tasks", str(tasks), "--file", str(tmp_path / "mine.py")]
-    said = refusal(study(given, tmp_path / "study"), capsys)
+    flags = ("--tasks", str(tasks), "--file", str(tmp_path / "mine.py"))
+    said = refusal(study(data, tmp_path / "study", *flags), capsys)
     assert message.format(tasks=tasks) in said
     assert not (tmp_path / "study").exists()
 
@@ -356,7 +356,7 @@ def test_pairs_are_those_that_other_models_were_measured_on(
     measured = {"metrics": {"accuracy": 50.0}, "data_fingerprint": "of other pairs"}
     write_ended(output, job, Ended(job.settings, 1.0, "1 x cpu", (measured,)))
     write_json(output / "study.json", {"study": "tiny", "scale": "tiny", "budget_hours": None})
-    said = refusal(study([*data[:2], "--tasks", str(tasks), "--file", str(file)], output), capsys)
+    said = refusal(study(data, output, "--tasks", str(tasks), "--file", str(file)), capsys)
     assert "pairs.jsonl is not the data on which this study has measured minimal-pairs-pll_word_l2r" in said
 
 
@@ -411,7 +411,7 @@ def test_a_study_of_which_only_the_data_is_made_gets_its_budget_when_it_begins(t
     of_data = {"study": "smoke", "scale": "smoke"}
     claim(tmp_path / "study", of_data)
     claim(tmp_path / "study", {**of_data, "budget_hours": 1.0})
-    assert read_begun(tmp_path / "study") == {**of_data, "budget_hours": 1.0}
+    assert read_study(tmp_path / "study") == {**of_data, "budget_hours": 1.0}
     with pytest.raises(UserError, match=r"holds another study: budget_hours 1\.0 -> None"):
         claim(tmp_path / "study", {**of_data, "budget_hours": None})
 

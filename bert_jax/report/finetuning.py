@@ -158,11 +158,11 @@ def _data_name(record: FineTuningRecord) -> str:
 
 def _variant(config: FineTuningConfig) -> str:
     """The settings of features and layer rates that are not the default, as `name value, name value`."""
-    usual = flatten(FineTuningConfig().features, "features") | flatten(FineTuningConfig().rates)
-    settings = flatten(config.features, "features") | flatten(config.rates)
+    default = FineTuningConfig()
+    usual, settings = (flatten(c.features, "features") | flatten(c.rates) for c in (default, config))
     if not config.features.lstm_layers:
         del settings["features.lstm_width"]  # it has no effect
-    if config.features.layers != FineTuningConfig().features.layers:
+    if config.features.layers != default.features.layers:
         settings = {n: v for n, v in settings.items() if not n.startswith("features.layers")}
         if config.features.combine != "each":  # then the layer is a hyperparameter
             settings = {"features.layers": " ".join(map(str, config.features.layers)), **settings}

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
-from bert_jax.formats.model_source import ModelSource
 from bert_jax.pretraining.data import check_vocabulary_size
 from bert_jax.studies.directory import read_ended
-from bert_jax.studies.measuring import finetune_arguments, path_of_data
+from bert_jax.studies.measuring import arguments_of, path_of_data
 from bert_jax.studies.plan import MeasuringJob, Plan
 from bert_jax.study import Finetuned, HeldoutLM, Measure, MinimalPairs
 from bert_jax.task import Metric
@@ -123,7 +122,7 @@ def _check_same_data(
         ended = read_ended(directory / job.path)
         if ended is None or ended.error:
             continue
-        data = _data_of(_arguments(job, directory, tasks))
+        data = _data_of(arguments_of(job, directory, tasks))
         if data in now:
             for file in (directory / job.path / TRIALS_DIRECTORY).glob(f"*/{CONFIG_FILE}"):
                 before.setdefault(data, (job.measure.name, read_record(file.parent)))
@@ -164,7 +163,7 @@ def _check_models(
         for job in jobs:
             if job.loading in found:
                 try:
-                    check_model(_arguments(job, directory, tasks), job.model.experiment.model)
+                    check_model(arguments_of(job, directory, tasks), job.model.experiment.model)
                 except UserError as error:
                     yield f"arm {arm}: {error}"
 
@@ -184,22 +183,11 @@ def _is_there(tasks: str, data: str) -> bool:
     return is_tfds(path) or Path(path).exists()
 
 
-def _arguments(job: MeasuringJob, directory: Path, tasks: str) -> Finetune[Any]:
-    assert isinstance(job.measure, Finetuned)
-    return finetune_arguments(
-        job.measure.task,
-        job.flags,
-        ModelSource(directory / job.model.path),
-        path_of_data(tasks, job.measure.data),
-        directory / job.path,
-    )
-
-
 def _load(
     job: MeasuringJob, directory: Path, tasks: str, tokenizer: Any, known: dict[tuple[Any, ...], Loaded]
 ) -> Loaded:
     """Loads the data of a job, unless `known` has it, which keeps it: others may differ in training alone."""
-    args = _arguments(job, directory, tasks)
+    args = arguments_of(job, directory, tasks)
     check_directories(args)
     args.training.trials()  # raises if their hyperparameters are impossible
     key = _data_of(args)

@@ -103,23 +103,16 @@ def check_directory(directory: Path, identity: Mapping[str, Any]) -> None:
 def claim(directory: Path, identity: Mapping[str, Any]) -> None:
     """Makes a directory that of a study, unless it is already; arguments and errors as `check_directory`."""
     check_directory(directory, identity)
-    before = read_begun(directory)
+    before = read_study(directory)
     if not identity.keys() <= before.keys():
         directory.mkdir(parents=True, exist_ok=True)
         write_shared(directory, STUDY_FILE, {**before, **identity})
 
 
 def check_unchanged(directory: Path, plan: Plan, corpus: str, vocabulary_size: int | None) -> None:
-    """Keeps with the study which corpus and how many seeds it has.
+    """Keeps with the study how many seeds it has, and the fingerprint and size of vocabulary of its corpus.
 
-    Args:
-      directory: of the study.
-      plan: its jobs.
-      corpus: fingerprint of the corpus.
-      vocabulary_size: of the corpus.
-
-    Raises:
-      UserError: jobs were done with other settings, or on another corpus.
+    Raises UserError if jobs were done with other settings, or on another corpus.
     """
     now = {"corpus": corpus, "vocabulary_size": vocabulary_size}
     before = _check_same(directory, now)
@@ -131,7 +124,11 @@ def check_unchanged(directory: Path, plan: Plan, corpus: str, vocabulary_size: i
 def check_settings(directory: Path, plan: Plan) -> None:
     """Raises UserError if jobs were begun or done with other settings than the plan's."""
     for job in plan.jobs:
-        _check_settings(directory, job)
+        if changed := _changed_settings(directory, job):
+            raise UserError(
+                f"{directory / job.path} was made with other settings: {'; '.join(changed)}; undo these "
+                f"changes, remove it, or name another --output"
+            )
 
 
 def _check_same(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,18 +142,15 @@ def _check_same(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
     return before
 
 
-def read_begun(directory: Path) -> dict[str, Any]:
-    """What `read_study` returns, or nothing before the study has begun."""
-    return read_study(directory) if (directory / STUDY_FILE).exists() else {}
-
-
 def read_study(directory: Path) -> dict[str, Any]:
-    """The content of `study.json`: study, scale and, once it has begun, the corpus's fingerprint, the size of
-    its vocabulary and the number of seeds.
+    """The content of `study.json`: study, scale and, once jobs have begun, the corpus's fingerprint, the size
+    of its vocabulary and the number of seeds.
 
-    Raises UserError if it is damaged.
+    Empty if there is no study yet. Raises UserError if the file is damaged.
     """
     path = directory / STUDY_FILE
+    if not path.exists():
+        return {}
     try:
         return dict(load_json(path))
     except (OSError, ValueError, TypeError) as error:
@@ -181,13 +175,8 @@ def write_ended(directory: Path, job: Job, ended: Ended) -> None:
 
 
 def write_progress(directory: Path, plan: Plan, argv: Sequence[str]) -> None:
-    """Writes how many jobs a command has, and how many failed or are left, on other machines too.
-
-    Args:
-      directory: of the study.
-      plan: its jobs.
-      argv: what follows `bert-jax study`.
-    """
+    """Writes how many jobs a command has, and how many failed or are left, on other machines too; `argv` is
+    what follows `bert-jax study`."""
     pull_files(directory, f"*/{JOB_FILE}")
     ended = [read_ended(directory / job.path) for job in plan.jobs]
     failed = sum(job is not None and bool(job.error) for job in ended)
@@ -214,21 +203,17 @@ def forget_what_others_retry(directory: Path, plan: Plan) -> None:
                 (directory / name).unlink(missing_ok=True)
 
 
-def _check_settings(directory: Path, job: Job) -> None:
-    changed: list[str] = []
+def _changed_settings(directory: Path, job: Job) -> list[str]:
+    """Which settings of a job differ from those that it was begun or done with."""
+    path = directory / job.path
     if isinstance(job, PretrainingJob):
-        if (directory / job.path / CONFIG_FILE).exists():
-            # The record fills in settings that are newer than it.
-            before = flatten(read_record(directory / job.path).experiment)
-            # Checkpoints that a run has not kept cannot be had later; more of them than wanted do no harm.
-            lacks_kept = job.experiment.keep_every is not None and read_ended(directory / job.path)
-            may_change = _MAY_CHANGE - {"keep_every"} if lacks_kept else _MAY_CHANGE
-            changed = differences(before, job.settings, may_change)
-    elif ended := read_ended(directory / job.path):
-        # A file holds lists where settings have tuples.
-        changed = differences(ended.settings, json.loads(json.dumps(job.settings)), frozenset())
-    if changed:
-        raise UserError(
-            f"{directory / job.path} was made with other settings: {'; '.join(changed)}; undo these changes, "
-            f"remove it, or name another --output"
-        )
+        if not (path / CONFIG_FILE).exists():
+            return []
+        # The record fills in settings that are newer than it.
+        before = flatten(read_record(path).experiment)
+        # Checkpoints that a run has not kept cannot be had later; more of them than wanted do no harm.
+        lacks_kept = job.experiment.keep_every is not None and read_ended(path)
+        return differences(before, job.settings, _MAY_CHANGE - {"keep_every"} if lacks_kept else _MAY_CHANGE)
+    ended = read_ended(path)
+    # A file holds lists where settings have tuples.
+    return differences(ended.settings, json.loads(json.dumps(job.settings)), ()) if ended else []

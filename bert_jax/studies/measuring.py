@@ -76,6 +76,19 @@ def finetune_arguments(
     )
 
 
+def arguments_of(job: MeasuringJob, directory: Path, tasks: str) -> Finetune[Any]:
+    """The arguments of `bert-jax finetune` for a job whose measure is `Finetuned`; errors as
+    `finetune_arguments`."""
+    assert isinstance(job.measure, Finetuned)
+    return finetune_arguments(
+        job.measure.task,
+        job.flags,
+        ModelSource(directory / job.model.path, step=job.step),
+        path_of_data(tasks, job.measure.data),
+        directory / job.path,
+    )
+
+
 def measure(job: MeasuringJob, directory: Path, tasks: str) -> tuple[dict[str, Any], ...]:
     """Does a measure; what it did before an interruption is not done again.
 
@@ -92,21 +105,18 @@ def measure(job: MeasuringJob, directory: Path, tasks: str) -> tuple[dict[str, A
       Interrupted: somebody asked it to stop.
       UserError: the data or the model cannot be used.
     """
-    source = ModelSource(model=directory / job.model.path, step=job.step)
-    output = directory / job.path
+    run, output = directory / job.model.path, directory / job.path
     match job.measure:
-        case Finetuned(task=task, data=data):
-            args = finetune_arguments(task, job.flags, source, path_of_data(tasks, data), output)
-            return _finetune(args)
+        case Finetuned():
+            return _finetune(arguments_of(job, directory, tasks))
         case HeldoutLM():
-            model = open_model(source.model, source.step)
+            model = open_model(run, job.step)
             scores = heldout_language_model(model, job.model.experiment.data.corpus, **job.flags)
-            return _found(scores.metrics, scores.items, output)
+            return (_found(scores.metrics, scores.items, output),)
         case MinimalPairs(data=data, score=score):
             pairs = read_minimal_pairs(Path(path_of_data(tasks, data)))
-            model = open_model(source.model, source.step)
-            accuracy, correct = _minimal_pairs(model, pairs, score)
-            (found,) = _found({"accuracy": 100 * accuracy}, {"accuracy": 100 * correct}, output)
+            accuracy, correct = _minimal_pairs(open_model(run, job.step), pairs, score)
+            found = _found({"accuracy": 100 * accuracy}, {"accuracy": 100 * correct}, output)
             return ({**found, "data_fingerprint": fingerprint(pairs)},)
     raise TypeError(f"{job.measure} is no kind of measure")
 
@@ -134,14 +144,12 @@ def _minimal_pairs(
     return summary["accuracy"], weights * (scores[:, 0] > scores[:, 1])
 
 
-def _found(
-    metrics: Mapping[str, float], items: Mapping[str, np.ndarray], output: Path
-) -> tuple[dict[str, Any], ...]:
+def _found(metrics: Mapping[str, float], items: Mapping[str, np.ndarray], output: Path) -> dict[str, Any]:
     """Writes the outcomes on the items; returns the fields of a measurement without trials."""
     output.mkdir(parents=True, exist_ok=True)
     with atomically(output / ITEMS_FILE) as partial, partial.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **items)
-    return ({"metrics": dict(metrics), "items": ITEMS_FILE},)
+    return {"metrics": dict(metrics), "items": ITEMS_FILE}
 
 
 def _finetune(args: Finetune[Any]) -> tuple[dict[str, Any], ...]:

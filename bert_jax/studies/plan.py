@@ -263,11 +263,15 @@ def _measures(
     arm, where = study.arms[name], f"study {study.name}, arm {name}"
     unique: dict[str, Measure] = {}
     for measure in study.measures:
-        if arm.measured is None or measure.name in arm.measured:
+        if arm.has(measure):
             unique.setdefault(measure.name, measure)
     for measure in unique.values():
-        if isinstance(measure, HeldoutLM | MinimalPairs):
-            _check_predicts_tokens(where, run.experiment.objective, measure)
+        objective = run.experiment.objective
+        if isinstance(measure, HeldoutLM | MinimalPairs) and "language_model" not in objective.trained_parts:
+            raise UserError(
+                f"{where}: objective {objective_name(objective)} trains no language model head, which "
+                f"measure {measure.name} needs; leave it out of the arm's `measured`"
+            )
         flags = _flags(measure, arm, scale, run.experiment, heldout_length)
         for flag, value in flags.items():
             if not _is_json(value):
@@ -288,7 +292,9 @@ def _flags(
         case Finetuned():
             return {**measure.flags, **arm.finetuning, **scale.finetuning}
         case HeldoutLM():
-            return _length_flag(experiment.model.max_position_embeddings, heldout_length)
+            # Left out where it is taken anyway: then it is no other setting than that of older jobs.
+            usual = min(HELDOUT_LENGTH, experiment.model.max_position_embeddings)
+            return {} if heldout_length == usual else {"max_seq_length": heldout_length}
     return {}
 
 
@@ -304,28 +310,12 @@ def _heldout_length(experiments: Iterable[Experiment]) -> int:
     return min(HELDOUT_LENGTH, *longest)
 
 
-def _length_flag(positions: int, length: int) -> dict[str, Any]:
-    """Nothing for the length that is taken anyway, so that a study keeps what it has measured."""
-    return {} if length == min(HELDOUT_LENGTH, positions) else {"max_seq_length": length}
-
-
-def _check_predicts_tokens(where: str, objective: Objective, measure: Measure) -> None:
-    if "language_model" not in objective.trained_parts:
-        raise UserError(
-            f"{where}: objective {objective_name(objective)} trains no language model head, which measure "
-            f"{measure.name} needs; leave it out of the arm's `measured`"
-        )
-
-
 def _check_probes(study: Study, experiments: Mapping[str, Experiment]) -> None:
     """Raises UserError if a column shows a layer that no arm with its measure has."""
     for measure in study.measures:
         if isinstance(measure, Probe) and measure.layer is not None:
-            layers = [
-                experiments[name].model.num_layers
-                for name, arm in study.arms.items()
-                if arm.measured is None or measure.name in arm.measured
-            ]
+            arms = [name for name, arm in study.arms.items() if arm.has(measure)]
+            layers = [experiments[name].model.num_layers for name in arms]
             if measure.layer > max(layers, default=measure.layer):
                 raise UserError(
                     f"study {study.name}: {measure.column} shows layer {measure.layer}, but the models have "

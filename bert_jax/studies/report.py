@@ -13,7 +13,7 @@ import dataclasses
 import io
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from bert_jax.studies.results import StudyResults
 from bert_jax.studies.statistics import FEWEST_SEEDS, Difference, least_distinguishable
 from bert_jax.studies.tables import Cell, StudyTable, Verdict, make_table, several_steps
 from bert_jax.study import Measure
+from bert_jax.training.accounting import flops_done
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.atomic import write_bytes
 from data_pipeline.stand_in import push_files
@@ -92,8 +93,8 @@ class TextCell:
 def write_report(directory: Path, results: StudyResults) -> None:
     """Writes the report of a study, complete or not, into its directory."""
     table = make_table(results)
-    write_bytes(directory / CSV_FILE, _csv(results).encode())
-    write_bytes(directory / DIFFERENCES_FILE, _differences_csv(table).encode())
+    _write_csv(directory / CSV_FILE, _measurement_rows(results))
+    _write_csv(directory / DIFFERENCES_FILE, _difference_rows(table))
     drawings = write_figures(directory / FIGURES_DIRECTORY, draw_figures(results, table))
     markdown, page = render(results, table, drawings)
     write_bytes(directory / MARKDOWN_FILE, markdown.encode())
@@ -133,16 +134,9 @@ def _view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
         for arm in table.arms
     ]
     return {
-        "title": results.study.title,
-        "name": results.study.name,
-        "scale": results.scale_name,
-        "note": results.scale.note,
-        "changed": results.changed,
+        "results": results,
         "seeds": results.scale.seeds,
         "fewest_seeds": FEWEST_SEEDS,
-        "num_jobs": results.num_jobs,
-        "num_done": results.num_done,
-        "failed": results.failed,
         "only_guessing": _only_guessing(results),
         "base": table.base,
         "columns": columns,
@@ -185,7 +179,7 @@ def _least_differences(table: StudyTable, decimals: Mapping[str, int]) -> list[t
 
 def _by_step(
     table: StudyTable, heading: str, decimals: int
-) -> tuple[list[int], list[tuple[str, list[TextCell | None]]]]:
+) -> tuple[list[str], list[tuple[str, list[TextCell | None]]]]:
     """The steps at which a column was measured, and for each arm that has it a cell for each of them."""
     cells = table.by_step[heading]
     steps, arms = sorted({step for _, step in cells}), {arm for arm, _ in cells}
@@ -194,7 +188,7 @@ def _by_step(
         for arm in table.arms
         if arm in arms
     ]
-    return steps, rows
+    return [f"{step:,}" for step in steps], rows
 
 
 def _text_cell(cell: Cell | None, decimals: int) -> TextCell | None:
@@ -332,13 +326,14 @@ def _costs(results: StudyResults) -> list[dict[str, Any]]:
         runs = [run for run in results.runs if run.arm == arm]
         devices = ", ".join(dict.fromkeys(run.devices for run in runs if run.devices))
         size = experiment.objective.num_parameters(experiment.model)
-        steps, flops = sum(run.step for run in runs), sum(run.flops for run in runs)
+        steps, of_steps = sum(run.step for run in runs), len(runs) * experiment.num_train_steps
+        flops = sum(flops_done(experiment, run.step) for run in runs)
         seconds = sum(run.seconds for run in runs)
         rows.append(
             {
                 "arm": arm,
                 "parameters": (size, f"{size / 1e6:,.1f} M"),
-                "steps": (steps, f"{steps:,} of {sum(run.num_train_steps for run in runs):,}"),
+                "steps": (steps, f"{steps:,} of {of_steps:,}"),
                 "FLOPs": (flops, f"{flops:.2e}"),
                 "hours": (seconds, f"{seconds / 3600:.2f}"),
                 "devices": devices or "-",
@@ -347,43 +342,39 @@ def _costs(results: StudyResults) -> list[dict[str, Any]]:
     return rows
 
 
-def _csv(results: StudyResults) -> str:
+def _write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
+    """Writes rows, of which None is an empty field."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_bytes(path, text.getvalue().encode())
+
+
+def _measurement_rows(results: StudyResults) -> Iterator[Sequence[Any]]:
     """A line for each metric of each measured model, in the order of the study."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     of_model = ("arm", "seed", "step", "measure", "hyperparameters", "finetuning_seed")
-    writer.writerow((*of_model, "metric", "value", "degenerate", "diverged"))
+    yield (*of_model, "metric", "value", "degenerate", "diverged")
     for m in results.measurements:
-        seed = "" if m.finetuning_seed is None else m.finetuning_seed
-        model = (m.arm, m.seed, m.step, m.measure, m.hyperparameters, seed)
+        model = [getattr(m, name) for name in of_model]
         for metric, value in m.metrics.items():
-            number = "" if math.isnan(value) else repr(float(value))
-            writer.writerow((*model, metric, number, m.degenerate or "", m.diverged or ""))
-    return text.getvalue()
+            yield *model, metric, None if math.isnan(value) else float(value), m.degenerate, m.diverged
 
 
-def _differences_csv(table: StudyTable) -> str:
+def _difference_rows(table: StudyTable) -> Iterator[Sequence[Any]]:
     """A line for each column of each two arms that are compared, in the order of the study."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        ("arm", "compared_with", "column", "difference", "low", "high", "seeds", "items", "paper")
-    )
-    rows = [
+    yield "arm", "compared_with", "column", "difference", "low", "high", "seeds", "items", "paper"
+    compared = [
         (arm, table.base, column, cell.difference, cell.published_difference)
         for (arm, column), cell in table.cells.items()
     ]
-    rows += [
+    compared += [
         (arm, other, column, difference, None)
         for (arm, other), of_columns in table.between_arms.items()
         for column, difference in of_columns.items()
     ]
-    for arm, other, column, difference, paper in rows:
-        if difference is not None:
-            low, high = difference.interval or ("", "")
-            numbers = (difference.mean, low, high, difference.num_seeds, difference.num_items, paper)
-            writer.writerow((arm, other, column, *("" if n is None else n for n in numbers)))
-    return text.getvalue()
+    for arm, other, column, found, paper in compared:
+        if found is not None:
+            low, high = found.interval or (None, None)
+            yield arm, other, column, found.mean, low, high, found.num_seeds, found.num_items, paper
 
 
 def _markdown(text: object) -> str:

@@ -13,7 +13,6 @@ from bert_jax.studies.arguments import RunStudy
 from bert_jax.studies.budget import check_steps, keep_steps, read_steps, seconds_of_steps, steps_in
 from bert_jax.studies.changes import given_settings
 from bert_jax.studies.check_data import Loaded, check_data
-from bert_jax.studies.collect import collect
 from bert_jax.studies.cost import Speed, compiled_speed, costs, measured_speed
 from bert_jax.studies.data import make_data, makes_data, name_data
 from bert_jax.studies.directory import (
@@ -24,12 +23,13 @@ from bert_jax.studies.directory import (
     forget_failures,
     forget_what_others_retry,
     pull_ended,
-    read_begun,
+    read_study,
     write_progress,
 )
 from bert_jax.studies.places import Place, find_places, place_of_worker
 from bert_jax.studies.plan import Plan, make_plan, only_arms
 from bert_jax.studies.report import CSV_FILE, MARKDOWN_FILE, PAGE_FILE, write_report
+from bert_jax.studies.results import collect
 from bert_jax.studies.reuse import copy_reusable, find_reusable
 from bert_jax.studies.show import show_plan, show_status
 from bert_jax.studies.worker import work
@@ -54,7 +54,7 @@ def run_study(args: RunStudy) -> int:
     pull_ended(args.output)
     if args.status or args.report:
         check_directory(args.output, identity)
-        if args.report and not read_begun(args.output):
+        if args.report and not read_study(args.output):
             raise UserError(f"{args.output} holds no study yet, of which a report could be written")
         plan = _plan(args)
         check_settings(args.output, plan)
@@ -64,7 +64,10 @@ def run_study(args: RunStudy) -> int:
     corpus, tasks = name_data(args.output, scale, args.corpus, args.tasks, needs_tasks)
     if place := place_of_worker():
         return _work(args, identity, _plan(args, describe(corpus)), tasks, place)
-    _check_reuse(args)
+    if args.reuse and (bucket := bucket_of(args.output)):
+        raise UserError(
+            f"--reuse copies runs on this machine, and --output {bucket} is a bucket; leave --reuse out"
+        )
     check_directory(args.output, identity)
     # libtpu must be opened before jax looks for devices.
     speed = measured_speed if args.topology is None else compiled_speed(open_slice(args.topology))
@@ -131,17 +134,9 @@ def _run(
     return _report(args, plan)
 
 
-def _check_reuse(args: RunStudy) -> None:
-    """Raises UserError if --reuse is given for a study in a bucket."""
-    if args.reuse and (bucket := bucket_of(args.output)):
-        raise UserError(
-            f"--reuse copies runs on this machine, and --output {bucket} is a bucket; leave --reuse out"
-        )
-
-
 def _show_status(args: RunStudy, plan: Plan) -> int:
     """Prints how far the study is; returns 0 if all is done, 75 if something is left, 1 if jobs failed."""
-    if not read_begun(args.output):
+    if not read_study(args.output):
         print(f"{args.output} holds no study yet")
     counts = show_status(plan, args.output)
     if counts["left"] or counts["under way"]:
@@ -163,7 +158,7 @@ def _work(args: RunStudy, identity: Mapping[str, Any], plan: Plan, tasks: str, p
 def _scale(args: RunStudy) -> Scale:
     """The scale with as many seeds as the flags say, or else as the study has had before."""
     scale = args.study.scales[args.scale]
-    return dataclasses.replace(scale, seeds=args.seeds or read_begun(args.output).get("seeds") or scale.seeds)
+    return dataclasses.replace(scale, seeds=args.seeds or read_study(args.output).get("seeds") or scale.seeds)
 
 
 def _without_steps(args: RunStudy, plan: Plan) -> dict[str, Experiment]:
@@ -185,7 +180,7 @@ def _plan(args: RunStudy, corpus: Description | None = None, steps: Mapping[str,
     changes = given_settings(args.experiment, args.given)
     if corpus is not None:
         changes = {"data.corpus": corpus.path, "model.vocab_size": corpus.vocabulary_size, **changes}
-    elif size := read_begun(args.output).get("vocabulary_size"):
+    elif size := read_study(args.output).get("vocabulary_size"):
         changes = {"model.vocab_size": size, **changes}
     kept = {} if args.budget_hours is None else read_steps(args.output)
     of_arms = {**(steps or {}), **{arm: found.num_train_steps for arm, found in kept.items()}}

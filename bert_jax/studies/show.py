@@ -129,7 +129,8 @@ def _progress(job: Job, directory: Path, is_running: bool) -> str:
     Empty before the first row, and for other measures.
     """
     if not isinstance(job, PretrainingJob):
-        return _trials(directory / job.path)
+        done, asked = trials_done(directory / job.path)
+        return f", trial {min(done + 1, asked)} of {asked}" if asked else ""
     rows = [row for row in read_rows(directory / job.path / METRICS_FILE) if row["split"] == "train"]
     if not rows:
         return ""
@@ -140,11 +141,6 @@ def _progress(job: Job, directory: Path, is_running: bool) -> str:
         day = "" if end.date() == datetime.date.today() else f"{end:%Y-%m-%d} "
         text += f", until {day}{end:%H:%M}"
     return text
-
-
-def _trials(output: Path) -> str:
-    done, asked = trials_done(output)
-    return f", trial {min(done + 1, asked)} of {asked}" if asked else ""
 
 
 def _table(first: str, *others: str) -> Table:

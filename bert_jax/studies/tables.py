@@ -98,15 +98,12 @@ def make_table(results: StudyResults) -> StudyTable:
         for arm, measured in by_arm.items():
             if not measured and not _will_be_measured(results, arm, column):
                 continue
-            difference = None
-            if arm != base and by_arm.get(base):
-                difference = _difference(by_arm[base], measured, column)
             cells[arm, column.column] = _cell(
                 measured,
                 column,
                 results.scale.seeds,
+                None if arm == base else _difference(by_arm[base], measured, column),
                 published.get(arm),
-                difference,
                 published[arm] - published[base] if arm != base and {arm, base} <= set(published) else None,
             )
         for arm, other in pairs:
@@ -129,9 +126,8 @@ def _cells_by_step(results: StudyResults, column: Measure, base: str) -> dict[tu
             measured.setdefault((m.arm, m.step), []).append(m)
     cells = {}
     for (arm, step), mine in measured.items():
-        baseline = measured.get((base, step)) if arm != base else None
-        difference = _difference(baseline, mine, column) if baseline else None
-        cells[arm, step] = _cell(mine, column, results.scale.seeds, None, difference, None)
+        difference = None if arm == base else _difference(measured.get((base, step), ()), mine, column)
+        cells[arm, step] = _cell(mine, column, results.scale.seeds, difference)
     return cells
 
 
@@ -161,8 +157,7 @@ def _will_be_measured(results: StudyResults, arm: str, column: Measure) -> bool:
     mine = [m for m in results.measurements if (m.arm, m.measure) == (arm, column.name)]
     if mine and not any(_is_shown(m, column) for m in mine):
         return False
-    measured = results.study.arms[arm].measured
-    return measured is None or column.name in measured
+    return results.study.arms[arm].has(column)
 
 
 def _last(results: StudyResults, arm: str, column: Measure) -> list[Measurement]:
@@ -181,9 +176,9 @@ def _cell(
     measured: Sequence[Measurement],
     column: Measure,
     num_seeds: int,
-    published: float | None,
     difference: Difference | None,
-    published_difference: float | None,
+    published: float | None = None,
+    published_difference: float | None = None,
 ) -> Cell:
     values, chosen = {}, {}
     squares, freedom = 0.0, 0
@@ -243,19 +238,20 @@ def _difference(
 ) -> Difference | None:
     """Treatment minus baseline over the pretraining seeds that both have; None if there is none."""
     arms = [_by_seed(measured) for measured in (baseline, treatment)]
-    seeds = sorted(set(arms[0]) & set(arms[1]))
-    chosen = [[_best(arm[seed], column) for seed in seeds] for arm in arms]
-    both = [pair for pair in zip(*chosen, strict=True) if not any(math.isnan(value) for _, value in pair)]
-    if not both:
+    pairs = [[_best(arm[seed], column) for arm in arms] for seed in arms[0] if seed in arms[1]]
+    pairs = [pair for pair in pairs if not any(math.isnan(value) for _, value in pair)]
+    if not pairs:
         return None
-    files = [_files([pair[side][0] for pair in both]) for side in (0, 1)]
-    if files[0] is not None and files[1] is not None:
-        scale = both[0][0][0][0].items_scale.get(column.metric, 1.0)
-        over_items = _difference_over_items(*files, column.metric, scale)
+    by_arm = list(zip(*pairs, strict=True))
+    files, other_files = (_files([trials for trials, _ in arm]) for arm in by_arm)
+    if files is not None and other_files is not None:
+        (first, *_), _ = pairs[0][0]
+        scale = first.items_scale.get(column.metric, 1.0)
+        over_items = _difference_over_items(files, other_files, column.metric, scale)
         if over_items is not None:
             return over_items
-    values = [np.array([pair[side][1] for pair in both]) for side in (0, 1)]
-    return paired_difference(values[0], values[1])
+    values, other_values = (np.array([value for _, value in arm]) for arm in by_arm)
+    return paired_difference(values, other_values)
 
 
 def _files(trials: Sequence[Sequence[Measurement]]) -> _Files | None:

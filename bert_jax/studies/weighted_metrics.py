@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from bert_jax.objectives.language_model import LARGEST_LOSS
+from bert_jax.study import HELDOUT_METRICS
 
 Statistic: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """A metric of every seed for several weightings of the items.
@@ -126,7 +127,6 @@ RATIOS = (
     *(f"{of}_{what}" for of in ("HasAns", "NoAns") for what in ("exact", "f1")),
 )
 """Metrics that are a `ratio` where their items are [N, 2]."""
-_LANGUAGE_MODELS = ("mlm", "all_mask", "ltr", "rtl")
 
 STATISTICS: Mapping[str, Mapping[str, Statistic]] = {
     "[N, 2]": {
@@ -136,9 +136,7 @@ STATISTICS: Mapping[str, Mapping[str, Statistic]] = {
         "pearson": pearson,
         "spearman": spearman,
         **dict.fromkeys(RATIOS, ratio),
-        **{f"{of}_{what}": ratio for of in _LANGUAGE_MODELS for what in ("loss", "accuracy")},
-        **{f"{of}_perplexity": exp_ratio for of in _LANGUAGE_MODELS},
-        **dict.fromkeys(("bits_per_byte", "ltr_bits_per_byte", "rtl_bits_per_byte"), ratio),
+        **{name: exp_ratio if name.endswith("perplexity") else ratio for name in HELDOUT_METRICS},
     },
     "[N, 3]": {"f1": f1_of_counts},
     "[N, K, 3]": {"macro_f1": macro_f1_of_counts, "semeval_f1": mean_f1_of_counts},

@@ -95,14 +95,9 @@ def work(
 
 
 def _take(plan: Plan, directory: Path, place: Place, leases: Leases, lease: contextlib.ExitStack) -> str:
-    """Takes the next free job of a place; returns its path, or why there is none.
+    """Takes the next free job of a place, and puts its lease into `lease`.
 
-    Args:
-      plan: of the study.
-      directory: of the study.
-      place: that of this worker.
-      leases: those of this worker.
-      lease: gets that of the job.
+    Returns the path of the job, or why none can be taken.
     """
     pull_files(directory, f"*/{JOB_FILE}")
     found = _ENDED

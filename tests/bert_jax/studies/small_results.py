@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bert_jax.studies.plan import make_plan
 from bert_jax.studies.results import Measurement, PretrainedRun, StudyResults
@@ -22,25 +23,32 @@ def measurements(scores: Scores) -> list[Measurement]:
     ]
 
 
-def results(measured: Sequence[Measurement], num_seeds: int = 3) -> StudyResults:
-    """The results of the small study with these measurements."""
+def one_trial_each(scores: Mapping[str, Sequence[float]]) -> Scores:
+    """The scores of arms with one fine-tuning of each pretraining seed."""
+    return {
+        arm: {seed: {"lr1": [score]} for seed, score in enumerate(of_seeds)}
+        for arm, of_seeds in scores.items()
+    }
+
+
+def results(measured: Sequence[Measurement], num_seeds: int = 3, **fields: Any) -> StudyResults:
+    """The results of the small study, or of one that differs in some fields, with these measurements."""
     scale = dataclasses.replace(
         STUDY.scales["tiny"], seeds=num_seeds, note="Small, so <b>nothing</b> follows."
     )
+    study = dataclasses.replace(STUDY, **fields)
     plan = make_plan(STUDY, "tiny", scale, {})
     runs = [
         PretrainedRun(
             arm,
             seed,
             8,
-            8,
             [{"step": step, "split": "heldout", "mlm_accuracy": 0.1 * step + 0.01 * seed} for step in (4, 8)],
-            flops=2e9 if arm == "mlm" else 1e9,
             seconds=1800.0,
             devices="1 x cpu",
         )
         for arm, seed in plan.runs
     ]
     return StudyResults(
-        STUDY, "tiny", scale, plan.experiments, (), runs, measured, 14, 13, {"mlm/seed-1": "NaN & so"}
+        study, "tiny", scale, plan.experiments, (), runs, measured, 14, 13, {"mlm/seed-1": "NaN & so"}
     )

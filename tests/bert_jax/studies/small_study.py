@@ -1,10 +1,14 @@
 """Studies that take seconds."""
 
+import dataclasses
+from typing import Any
+
 from bert_jax.config import OptimizerConfig
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import LeftToRight, MaskedLM
 from bert_jax.objectives.experiment import Experiment
-from bert_jax.study import Arm, Finetuned, Scale, Study
+from bert_jax.studies.plan import Plan, make_plan
+from bert_jax.study import Arm, Changes, Finetuned, Scale, Study
 from data_pipeline.config import DataConfig, Phase
 
 TINY = Experiment(
@@ -59,3 +63,9 @@ STUDY = Study(
     },
     published={"base": {"topic": 84.4}, "mlm": {"topic": 83.9}},
 )
+
+
+def plan_of(changes: Changes | None = None, scale: str = "one", **fields: Any) -> Plan:
+    """The plan of the study at one of its scales, with changes of all arms, and with other fields."""
+    study = dataclasses.replace(STUDY, **{"published": {}, **fields})
+    return make_plan(study, scale, study.scales[scale], changes or {})

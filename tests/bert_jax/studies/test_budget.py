@@ -23,7 +23,7 @@ from bert_jax.study import Arm
 from bert_jax.training.accounting import run_flops
 from data_pipeline.config import Phase
 from data_pipeline.errors import UserError
-from tests.bert_jax.studies.small_study import STUDY, TINY
+from tests.bert_jax.studies.small_study import STUDY, TINY, plan_of
 
 IDENTITY = {"study": "tiny", "scale": "one", "budget_hours": 0.5}
 
@@ -100,11 +100,11 @@ def test_a_step_from_which_the_rate_decays_goes_with_the_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decaying = dataclasses.replace(TINY, optimizer=dataclasses.replace(TINY.optimizer, decay_start=4))
-    study = dataclasses.replace(STUDY, arms={"base": Arm(decaying)}, published={})
     monkeypatch.setattr("bert_jax.studies.budget.measured_speed", lambda *_: 1e6)
-    keep_steps(make_plan(study, "one", study.scales["one"], {}).experiments, tmp_path, IDENTITY, 0.5)
+    whole = plan_of(arms={"base": Arm(decaying)})
+    keep_steps(whole.experiments, tmp_path, IDENTITY, 0.5)
     steps = {arm: kept.num_train_steps for arm, kept in read_steps(tmp_path).items()}
-    plan = make_plan(study, "one", study.scales["one"], {}, steps=steps)
+    plan = make_plan(whole.study, "one", whole.scale, {}, steps=steps)
     assert plan.experiments["base"].optimizer.decay_start == round(steps["base"] / 2)
     check_steps(read_steps(tmp_path), plan, tmp_path)
 
@@ -126,7 +126,7 @@ def test_what_does_not_change_the_speed_is_not_measured_again(monkeypatch: pytes
         "data.masking.random": 0.0,
         "seed": 3,
     }
-    longer = make_plan(STUDY, "one", STUDY.scales["one"], changes)
-    for experiment in (TINY, dataclasses.replace(longer.experiments["base"], num_train_steps=99)):
+    longer = dataclasses.replace(plan_of(changes).experiments["base"], num_train_steps=99)
+    for experiment in (TINY, longer):
         measured_speed(experiment, experiment.data.phases[0])
     assert len(set(measured)) == 1

@@ -9,10 +9,10 @@ from bert_jax.formats.model_source import ModelSource
 from bert_jax.studies.check_data import Loaded
 from bert_jax.studies.cost import Cost, _alike, costs
 from bert_jax.studies.measuring import finetune_arguments
-from bert_jax.studies.plan import MeasuringJob, make_plan
+from bert_jax.studies.plan import MeasuringJob
 from bert_jax.study import Arm, HeldoutLM
 from bert_jax.training.accounting import run_flops
-from tests.bert_jax.studies.small_study import STUDY, TINY, TOPIC
+from tests.bert_jax.studies.small_study import TINY, TOPIC, plan_of
 
 SPEED = 1e6
 
@@ -20,17 +20,14 @@ SPEED = 1e6
 @pytest.fixture(scope="module")
 def found() -> dict[str, Cost]:
     """Of the jobs of a base, of an arm whose encoder is frozen, and of one that is fine-tuned for longer."""
-    study = dataclasses.replace(
-        STUDY,
+    plan = plan_of(
         arms={
             "base": Arm(TINY),
             "frozen": Arm(TINY, finetuning={"frozen_layers": 1}),
             "longer": Arm(TINY, finetuning={"epochs": (3.0,)}),
         },
         measures=(TOPIC, HeldoutLM("LM", "bits_per_byte")),
-        published={},
     )
-    plan = make_plan(study, "one", study.scales["one"], {})
     loaded = {
         job.loading: Loaded(
             finetune_arguments(TOPIC.task, job.flags, ModelSource(Path("run")), "topic", Path("output")),

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.heldout_language_model import heldout_language_model
 from bert_jax.studies.measuring import measure
 from bert_jax.studies.plan import MeasuringJob, PretrainingJob
-from bert_jax.study import Finetuned, HeldoutLM, Measure, MinimalPairs, Probe
+from bert_jax.study import Changes, Finetuned, HeldoutLM, Measure, MinimalPairs, Probe
 from bert_jax.tasks import classify
 from bert_jax.tasks.finetuning.labelled_data import MACRO_F1, SCORERS, scorers
 from bert_jax.tasks.finetuning.results import read_results
@@ -50,13 +51,19 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+def measured(
+    directory: Path, model: str, what: Measure, path: str, flags: Changes | None = None
+) -> tuple[dict[str, Any], ...]:
+    """What a measure of a model finds."""
+    data = dataclasses.replace(Experiment().data, corpus=str(directory / "corpus"))
+    pretrained = PretrainingJob(PurePosixPath(model), Experiment(data=data))
+    job = MeasuringJob(PurePosixPath(path), pretrained, 10, what, flags or {})
+    return measure(job, directory, str(directory))
+
+
 def run(directory: Path, model: str, what: Measure, path: str) -> tuple[dict, dict[str, np.ndarray]]:
     """The measurement, and the items in its file."""
-    experiment = Experiment()
-    data = dataclasses.replace(experiment.data, corpus=str(directory / "corpus"))
-    pretrained = PretrainingJob(PurePosixPath(model), dataclasses.replace(experiment, data=data))
-    job = MeasuringJob(PurePosixPath(path), pretrained, 10, what, {})
-    (found,) = measure(job, directory, str(directory))
+    (found,) = measured(directory, model, what, path)
     with np.load(directory / path / found["items"]) as items:
         return found, dict(items)
 
@@ -100,14 +107,11 @@ def test_a_probe_computes_the_features_once_and_measures_each_layer_alone(
     for split, count in (("train", 4), ("dev", 2)):
         lines = ["text\tlabel", *["the cat sat\tcat", "a dog saw\tdog"] * count]
         (directory / "topic" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
-    experiment = Experiment()
     probe = Probe("topic", "accuracy", "classify", "topic")
     flags = {"learning_rate": (0.5,), "batch_size": (4,), "epochs": (1.0,), "max_seq_length": 8}
 
-    def probed(path: str, **more: object) -> list[dict]:
-        pretrained = PretrainingJob(PurePosixPath("masked"), experiment)
-        job = MeasuringJob(PurePosixPath(path), pretrained, 10, probe, {**flags, **probe.flags_of(1), **more})
-        return list(measure(job, directory, str(directory)))
+    def probed(path: str, **more: object) -> tuple[dict, ...]:
+        return measured(directory, "masked", probe, path, {**flags, **probe.flags_of(1), **more})
 
     together = probed("probe")
     assert capsys.readouterr().out.count("computing the encoder's features") == 2  # of train and dev
@@ -141,11 +145,9 @@ def test_each_metric_has_the_scale_of_its_own(
     for split in ("train", "dev", "test"):
         (tmp_path / f"{split}.tsv").write_text("text\tlabel\n" + "the cats sat\tx\na dog saw\ty\n" * 2)
     flags = {"learning_rate": (1e-3,), "epochs": (1.0,), "batch_size": (4,), "max_seq_length": 16}
-    pretrained = PretrainingJob(PurePosixPath("masked"), Experiment())
     what = Finetuned("topic", "accuracy", "classify", str(tmp_path))
-    path = PurePosixPath(f"by-{chosen_by}")
-    job = MeasuringJob(path, pretrained, 10, what, {**flags, "metric": chosen_by})
-    (found,) = measure(job, directory, str(directory))
+    path = f"by-{chosen_by}"
+    (found,) = measured(directory, "masked", what, path, {**flags, "metric": chosen_by})
     (result,) = read_results(directory / path)
     scales = {"accuracy": 100, "macro_f1": 1, "test_accuracy": 100, "test_macro_f1": 1}
     assert found["metrics"] == {name: scales[name] * value for name, value in result["metrics"].items()}
@@ -159,9 +161,7 @@ def test_trials_of_an_earlier_start_with_other_flags_do_not_count(directory: Pat
         rows = ["the cats sat\tmany", "a dog saw the cat\tone"] * 4
         (topic / f"{split}.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
     what = Finetuned("topic", "accuracy", "classify", "mats")
-    pretrained = PretrainingJob(PurePosixPath("masked"), Experiment())
     for rate in (1e-3, 2e-3):
         flags = {"learning_rate": (rate,), "epochs": (1.0,), "batch_size": (4,), "max_seq_length": 16}
-        job = MeasuringJob(PurePosixPath("trained"), pretrained, 10, what, flags)
-        (found,) = measure(job, directory, str(directory))
+        (found,) = measured(directory, "masked", what, "trained", flags)
         assert found["hyperparameters"] == f"lr{rate:g}-batch4-epochs1"

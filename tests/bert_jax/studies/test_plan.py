@@ -7,21 +7,29 @@ import pytest
 
 from bert_jax.objectives import CausalThenMaskedLM, LeftToRight, MaskedLM, ReplacedTokenDetection
 from bert_jax.studies.changes import with_changes
-from bert_jax.studies.plan import MeasuringJob, PretrainingJob, make_plan, only_arms, with_budget, with_steps
-from bert_jax.study import Arm, Changes, HeldoutLM, Measure, MinimalPairs, Probe, Scale, Study
+from bert_jax.studies.plan import (
+    MeasuringJob,
+    Plan,
+    PretrainingJob,
+    make_plan,
+    only_arms,
+    with_budget,
+    with_steps,
+)
+from bert_jax.study import Arm, Changes, HeldoutLM, Measure, MinimalPairs, Probe, Scale
 from bert_jax.training.accounting import run_flops
 from data_pipeline.config import Phase
 from data_pipeline.errors import UserError
 from experiments.base import BASE
-from tests.bert_jax.studies.small_study import STUDY, TINY, TOPIC
+from tests.bert_jax.studies.small_study import STUDY, TINY, TOPIC, plan_of
 
 
-def paths(study: Study, scale: str) -> list[str]:
-    return [str(job.path) for job in make_plan(study, scale, study.scales[scale], {}).jobs]
+def paths(plan: Plan) -> list[str]:
+    return [str(job.path) for job in plan.jobs]
 
 
 def test_a_job_comes_after_those_that_it_needs_and_seeds_come_one_after_the_other() -> None:
-    plan = make_plan(STUDY, "tiny", STUDY.scales["tiny"], {})
+    plan = plan_of(scale="tiny")
     place = {job.path: number for number, job in enumerate(plan.jobs)}
     measures = [job for job in plan.jobs if isinstance(job, MeasuringJob)]
     assert measures
@@ -31,7 +39,7 @@ def test_a_job_comes_after_those_that_it_needs_and_seeds_come_one_after_the_othe
 
 
 def test_arms_of_one_experiment_share_its_pretraining() -> None:
-    plan = make_plan(STUDY, "tiny", STUDY.scales["tiny"], {})
+    plan = plan_of(scale="tiny")
     assert plan.runs["ltr", 1] is plan.runs["ltr_bilstm", 1]
     runs = [job for job in plan.jobs if isinstance(job, PretrainingJob)]
     assert len(runs) == 3 * 2
@@ -39,15 +47,14 @@ def test_arms_of_one_experiment_share_its_pretraining() -> None:
 
 
 def test_arms_that_differ_in_nothing_share_all_jobs() -> None:
-    arms = {"one": Arm(TINY), "same": Arm(TINY)}
-    study = dataclasses.replace(STUDY, arms=arms, base="one", published={})
-    assert paths(study, "one") == ["one/seed-0/pretraining", "one/seed-0/classify"]
+    plan = plan_of(arms={"one": Arm(TINY), "same": Arm(TINY)}, base="one")
+    assert paths(plan) == ["one/seed-0/pretraining", "one/seed-0/classify"]
 
 
 def test_another_seed_or_arm_leaves_the_paths_of_the_others() -> None:
-    more = dataclasses.replace(STUDY, arms={**STUDY.arms, "new": Arm(dataclasses.replace(TINY, seed=9))})
-    assert set(paths(STUDY, "one")) < set(paths(STUDY, "tiny"))
-    assert set(paths(STUDY, "tiny")) <= set(paths(more, "tiny"))
+    more = {**STUDY.arms, "new": Arm(dataclasses.replace(TINY, seed=9))}
+    assert set(paths(plan_of())) < set(paths(plan_of(scale="tiny")))
+    assert set(paths(plan_of(scale="tiny"))) <= set(paths(plan_of(scale="tiny", arms=more)))
 
 
 def test_a_scale_may_begin_with_a_later_seed() -> None:
@@ -61,15 +68,15 @@ def test_a_scale_may_begin_with_a_later_seed() -> None:
 
 def test_some_arms_come_with_the_base_and_what_they_are_compared_with_and_paths_stay() -> None:
     chained = Arm(dataclasses.replace(TINY, log_every=1), compared_with="mlm")
-    study = dataclasses.replace(STUDY, arms={**STUDY.arms, "chained": chained})
-    whole = make_plan(study, "tiny", study.scales["tiny"], {})
+    arms = {**STUDY.arms, "chained": chained}
+    whole = plan_of(scale="tiny", arms=arms, published=STUDY.published)
     plan = only_arms(whole, ["chained"])
     assert list(plan.study.arms) == list(plan.experiments) == ["base", "mlm", "chained"]
     assert {job.path.parts[0] for job in plan.jobs} == {"base", "mlm", "chained"}
     assert set(plan.study.published) == {"base", "mlm"}
     # The arm's pretraining is that of another, at whose path it stays.
     plan = only_arms(whole, ["ltr_bilstm"])
-    assert [str(job.path) for job in plan.jobs if job.path.parts[1] == "seed-0"] == [
+    assert [path for path in paths(plan) if "seed-0" in path] == [
         "base/seed-0/pretraining",
         "base/seed-0/classify",
         "ltr/seed-0/pretraining",
@@ -83,8 +90,7 @@ def test_some_arms_come_with_the_base_and_what_they_are_compared_with_and_paths_
 def test_an_objective_brings_what_it_needs_and_the_arm_may_change_that() -> None:
     causal_first = Arm(TINY, {"objective": CausalThenMaskedLM(), "data.masking.rate": 0.3})
     arms = {**STUDY.arms, "causal": Arm(TINY, {"objective": LeftToRight()}), "two_stages": causal_first}
-    study = dataclasses.replace(STUDY, arms=arms)
-    runs = make_plan(study, "tiny", study.scales["tiny"], {}).experiments
+    runs = plan_of(arms=arms).experiments
     assert (runs["causal"].model.attention, runs["causal"].data.masking.rate) == ("causal", 0)
     assert [phase.max_predictions_per_seq > 0 for phase in runs["two_stages"].data.phases] == [False, True]
     assert runs["two_stages"].data.masking.rate == 0.3
@@ -92,17 +98,15 @@ def test_an_objective_brings_what_it_needs_and_the_arm_may_change_that() -> None
 
 def test_changes_of_the_scale_come_before_those_of_the_command() -> None:
     scale = Scale(seeds=1, changes={"model.hidden_size": 32, "num_train_steps": 4})
-    study = dataclasses.replace(STUDY, scales={"tiny": scale})
-    plan = make_plan(study, "tiny", scale, {"num_train_steps": 6})
-    run = plan.runs["base", 0].experiment
+    run = plan_of({"num_train_steps": 6}, scales={"one": scale}).runs["base", 0].experiment
     assert (run.model.hidden_size, run.num_train_steps) == (32, 6)
 
 
 def test_changes_of_an_arm_come_after_those_of_the_scale() -> None:
     scale = Scale(seeds=1, changes={"model.hidden_size": 32, "global_batch_size": 4})
     changed = Arm(TINY, {"model.hidden_size": 48})
-    study = dataclasses.replace(STUDY, arms={**STUDY.arms, "changed": changed}, scales={"tiny": scale})
-    plan = make_plan(study, "tiny", scale, {"global_batch_size": 2})
+    arms = {**STUDY.arms, "changed": changed}
+    plan = plan_of({"global_batch_size": 2}, arms=arms, scales={"one": scale})
     assert [plan.experiments[arm].model.hidden_size for arm in ("base", "changed")] == [32, 48]
     assert plan.experiments["changed"].global_batch_size == 2
 
@@ -123,19 +127,17 @@ def test_changes_of_an_arm_come_after_those_of_the_scale() -> None:
 def test_no_flag_undoes_what_an_arm_is_about(changes: Changes, message: str) -> None:
     phases = [Phase(max_seq_length=32, max_predictions_per_seq=7)]  # a list, as people write them
     arms = {**STUDY.arms, "deep": Arm(TINY, {"model.num_layers": 2, "data.phases": phases})}
-    study = dataclasses.replace(STUDY, arms=arms)
     with pytest.raises(UserError, match=message):
-        make_plan(study, "one", study.scales["one"], changes)
-    runs = make_plan(study, "one", study.scales["one"], {"data.phases.0.max_seq_length": 16}).experiments
+        plan_of(changes, arms=arms)
+    runs = plan_of({"data.phases.0.max_seq_length": 16}, arms=arms).experiments
     found = [runs[arm].data.phases[0] for arm in ("base", "deep")]
     assert [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in found] == [(16, 5), (16, 7)]
 
 
 def test_layers_that_an_arm_freezes_are_those_of_its_model() -> None:
     arms = {**STUDY.arms, "frozen": Arm(TINY, finetuning={"frozen_layers": 1})}
-    study = dataclasses.replace(STUDY, arms=arms)
     with pytest.raises(UserError, match=r"frozen freezes 1 layers, so a flag cannot set model\.num_layers"):
-        make_plan(study, "one", study.scales["one"], {"model.num_layers": 2})
+        plan_of({"model.num_layers": 2}, arms=arms)
 
 
 @pytest.mark.parametrize(
@@ -152,16 +154,14 @@ def test_layers_that_an_arm_freezes_are_those_of_its_model() -> None:
     ],
 )
 def test_an_arm_that_cannot_be_is_named(arm: Arm, message: str) -> None:
-    study = dataclasses.replace(STUDY, arms={**STUDY.arms, "other": arm})
     with pytest.raises(UserError, match=message):
-        make_plan(study, "one", study.scales["one"], {})
+        plan_of(arms={**STUDY.arms, "other": arm})
 
 
 def test_an_objective_of_the_scale_brings_what_it_needs() -> None:
-    study = dataclasses.replace(STUDY, arms={"base": Arm(TINY), "mlm": Arm(TINY, {"objective": MaskedLM()})})
-    experiments = make_plan(
-        study, "one", Scale(seeds=1, changes={"objective": LeftToRight()}), {}
-    ).experiments
+    arms = {"base": Arm(TINY), "mlm": Arm(TINY, {"objective": MaskedLM()})}
+    scale = Scale(seeds=1, changes={"objective": LeftToRight()})
+    experiments = plan_of(arms=arms, scales={"one": scale}).experiments
     assert experiments["base"].model.attention == "causal"
     assert experiments["mlm"].model.attention == "bidirectional"
 
@@ -178,18 +178,15 @@ def test_corpus_and_seed_are_the_same_for_all_arms(path: str) -> None:
         (Arm(TINY, {path: 3}), Scale(seeds=1)),
         (Arm(TINY), Scale(seeds=1, changes={path: 3})),
     ):
-        study = dataclasses.replace(STUDY, arms={**STUDY.arms, "other": arm})
         with pytest.raises(UserError, match=f"{path} is the same for all arms"):
-            make_plan(study, "one", scale, {})
+            plan_of(arms={**STUDY.arms, "other": arm}, scales={"one": scale})
 
 
 def test_another_number_of_steps_keeps_the_shape_of_the_schedule() -> None:
-    late = Arm(TINY, {"optimizer.decay_start": 6})
-    study = dataclasses.replace(STUDY, arms={**STUDY.arms, "late": late})
-    runs = make_plan(study, "one", study.scales["one"], {"num_train_steps": 16}).experiments
+    arms = {**STUDY.arms, "late": Arm(TINY, {"optimizer.decay_start": 6})}
+    runs = plan_of({"num_train_steps": 16}, arms=arms).experiments
     assert (runs["late"].optimizer.warmup_steps, runs["late"].optimizer.decay_start) == (4, 12)
-    changes = {"num_train_steps": 16, "optimizer.warmup_steps": 1}
-    runs = make_plan(study, "one", study.scales["one"], changes).experiments
+    runs = plan_of({"num_train_steps": 16, "optimizer.warmup_steps": 1}, arms=arms).experiments
     assert (runs["base"].optimizer.warmup_steps, runs["late"].optimizer.decay_start) == (1, 12)
 
 
@@ -240,19 +237,19 @@ def test_arms_of_equal_flops_spend_what_the_base_does_however_long_that_is() -> 
 
 
 def test_what_flags_corpus_and_budget_change_of_a_scale_is_known() -> None:
-    scale = STUDY.scales["one"]
-    assert make_plan(STUDY, "one", scale, {"data.corpus": "corpora/mine"}).changed == ()
-    changed = make_plan(STUDY, "one", scale, {"model.vocab_size": 200, "num_train_steps": 16}).changed
+    assert plan_of({"data.corpus": "corpora/mine"}).changed == ()
+    changed = plan_of({"model.vocab_size": 200, "num_train_steps": 16}).changed
     expected = {"model.vocab_size 100 -> 200", "num_train_steps 8 -> 16", "optimizer.warmup_steps 2 -> 4"}
     assert set(changed) == expected
-    assert "num_train_steps 8 -> 24" in make_plan(STUDY, "one", scale, {}, 3 * run_flops(TINY)).changed
+    budgeted = make_plan(STUDY, "one", STUDY.scales["one"], {}, 3 * run_flops(TINY))
+    assert "num_train_steps 8 -> 24" in budgeted.changed
 
 
 def test_kept_checkpoints_are_measured_at_every_so_many_steps() -> None:
-    study = dataclasses.replace(STUDY, measures=(dataclasses.replace(TOPIC, every=3),))
+    measures = (dataclasses.replace(TOPIC, every=3),)
     with pytest.raises(UserError, match="topic is measured every 3 steps, and keep_every is None"):
-        make_plan(study, "one", study.scales["one"], {})
-    plan = make_plan(study, "one", study.scales["one"], {"keep_every": 3, "checkpoint_every": 3})
+        plan_of(measures=measures)
+    plan = plan_of({"keep_every": 3, "checkpoint_every": 3}, measures=measures)
     jobs = plan.measured["base", 0]
     assert [(job.step, job.path) for job in jobs] == [
         (3, PurePosixPath("base/seed-0/classify-step-3")),
@@ -262,8 +259,7 @@ def test_kept_checkpoints_are_measured_at_every_so_many_steps() -> None:
 
 
 def test_flags_of_scale_and_arm_reach_the_fine_tuning() -> None:
-    scale = Scale(seeds=1, finetuning={"epochs": (3.0,)})
-    plan = make_plan(STUDY, "one", scale, {})
+    plan = plan_of(scales={"one": Scale(seeds=1, finetuning={"epochs": (3.0,)})})
     (job,) = plan.measured["ltr_bilstm", 0]
     assert job.flags["epochs"] == (3.0,)
     assert job.flags["features.lstm_layers"] == 1
@@ -271,16 +267,13 @@ def test_flags_of_scale_and_arm_reach_the_fine_tuning() -> None:
 
 
 def test_a_probe_sees_every_layer_of_the_frozen_encoder_whatever_an_arm_fine_tunes() -> None:
-    deep = {"model.num_layers": 3}
     arms = {
         "base": Arm(TINY),
         "bilstm": Arm(TINY, finetuning={"features.lstm_layers": 1}),
-        "deep": Arm(TINY, deep),
+        "deep": Arm(TINY, {"model.num_layers": 3}),
     }
     best = Probe("best", "accuracy", "classify", "topic", {"epochs": (2.0,)})
-    columns = (best, dataclasses.replace(best, column="layer 0", layer=0), TOPIC)
-    study = dataclasses.replace(STUDY, arms=arms, measures=columns, published={})
-    plan = make_plan(study, "one", study.scales["one"], {})
+    plan = plan_of(arms=arms, measures=(best, dataclasses.replace(best, column="layer 0", layer=0), TOPIC))
     probes = {arm: plan.measured[arm, 0][0] for arm in arms}
     assert probes["base"] is probes["bilstm"]
     assert probes["base"].path == PurePosixPath("base/seed-0/classify-probe")
@@ -368,8 +361,7 @@ def test_a_study_at_a_scale_has_its_arms_and_what_is_published_of_them() -> None
 
 def test_two_sets_of_pairs_have_a_directory_each() -> None:
     pairs = MinimalPairs("x", "accuracy"), MinimalPairs("y", "accuracy", "sling", variant="sling")
-    study = dataclasses.replace(STUDY, measures=pairs, published={})
-    assert paths(study, "one")[1:3] == [
+    assert paths(plan_of(measures=pairs))[1:3] == [
         "base/seed-0/minimal-pairs-pll_word_l2r",
         "base/seed-0/minimal-pairs-pll_word_l2r-sling",
     ]
@@ -382,10 +374,9 @@ def test_a_probe_has_no_layer_below_the_embeddings() -> None:
 
 def test_a_probe_has_no_layer_above_the_last() -> None:
     probes = tuple(Probe(f"layer {n}", "f1", "ner", "ner", layer=n) for n in range(3))
-    study = dataclasses.replace(STUDY, measures=probes, published={})
     with pytest.raises(UserError, match="layer 2 shows layer 2, but the models have at most 1"):
-        make_plan(study, "one", study.scales["one"], {})
-    make_plan(study, "one", study.scales["one"], {"model.num_layers": 2})
+        plan_of(measures=probes)
+    plan_of({"model.num_layers": 2}, measures=probes)
 
 
 @pytest.mark.parametrize(
@@ -402,7 +393,7 @@ def test_a_measure_has_no_metric_that_it_does_not_take(
 @pytest.mark.parametrize("name", ["model.num_layer", "steps", "num_train_steps.x"])
 def test_an_unknown_setting_is_named(name: str) -> None:
     with pytest.raises(UserError, match=f"arm base: unknown setting .*{name.partition('.')[2] or name}"):
-        make_plan(STUDY, "one", STUDY.scales["one"], {name: 1})
+        plan_of({name: 1})
 
 
 @pytest.mark.parametrize(
@@ -417,8 +408,7 @@ def test_heldout_sequences_are_no_longer_than_those_that_each_arm_learnt_from(
     ]
     arms = {name: Arm(TINY, change) for name, change in zip(("base", "other"), changes, strict=True)}
     scale = Scale(seeds=1, changes={"model.max_position_embeddings": 512})
-    study = dataclasses.replace(STUDY, arms=arms, measures=(HeldoutLM("LM", "mlm_loss"),), published={})
-    plan = make_plan(study, "one", scale, {})
+    plan = plan_of(arms=arms, measures=(HeldoutLM("LM", "mlm_loss"),), scales={"one": scale})
     jobs = [job for jobs in plan.measured.values() for job in jobs]
     assert [job.flags for job in jobs] == [{"max_seq_length": measured} if measured else {}] * 2
 
@@ -426,9 +416,8 @@ def test_heldout_sequences_are_no_longer_than_those_that_each_arm_learnt_from(
 @pytest.mark.parametrize("measure", [HeldoutLM("bits", "bits_per_byte"), MinimalPairs("BLiMP", "accuracy")])
 def test_an_arm_that_predicts_no_tokens_is_not_measured_by_their_probabilities(measure: Measure) -> None:
     arms = {**STUDY.arms, "rtd": Arm(TINY, {"objective": ReplacedTokenDetection()})}
-    study = dataclasses.replace(STUDY, arms=arms, measures=(TOPIC, measure))
     with pytest.raises(UserError, match=f"arm rtd: objective rtd trains no .* measure {measure.name} needs"):
-        make_plan(study, "one", study.scales["one"], {})
+        plan_of(arms=arms, measures=(TOPIC, measure))
     arms["rtd"] = dataclasses.replace(arms["rtd"], measured=("classify",))
-    plan = make_plan(dataclasses.replace(study, arms=arms), "one", study.scales["one"], {})
+    plan = plan_of(arms=arms, measures=(TOPIC, measure))
     assert [job.measure for job in plan.measured["rtd", 0]] == [TOPIC]

@@ -16,7 +16,7 @@ from bert_jax.studies.report import render, write_report
 from bert_jax.studies.results import Measurement, StudyResults
 from bert_jax.studies.tables import make_table
 from bert_jax.study import HeldoutLM, MinimalPairs
-from tests.bert_jax.studies.small_results import measurements, results
+from tests.bert_jax.studies.small_results import measurements, one_trial_each, results
 from tests.bert_jax.studies.small_study import STUDY
 
 SCORES = {
@@ -125,10 +125,9 @@ def test_the_table_shows_ours_the_papers_and_the_difference(report: Path) -> Non
 
 
 def test_an_arm_is_compared_with_another_than_the_base(tmp_path: Path) -> None:
-    scores = {**SCORES, "ltr": {0: {"lr1": [71]}, 1: {"lr1": [74.5]}, 2: {"lr1": [78.5]}}}
-    known = results(measurements(scores))
+    scores = {**SCORES, **one_trial_each({"ltr": [71, 74.5, 78.5]})}
     arms = {**STUDY.arms, "ltr": dataclasses.replace(STUDY.arms["ltr"], compared_with="mlm")}
-    known = dataclasses.replace(known, study=dataclasses.replace(STUDY, arms=arms))
+    known = results(measurements(scores), arms=arms)
     markdown, page = texts(known)
     line = "| ltr, mlm | -10.00 [-11.24, -8.76], over seeds alone |"
     assert line in markdown
@@ -145,10 +144,8 @@ def test_an_arm_is_compared_with_another_than_the_base(tmp_path: Path) -> None:
 
 
 def test_the_claim_of_an_arm_stands_beside_its_settings() -> None:
-    known = results(measurements(SCORES))
     arms = {**STUDY.arms, "mlm": dataclasses.replace(STUDY.arms["mlm"], claim="MNLI +0.5")}
-    study = dataclasses.replace(STUDY, arms=arms)
-    markdown, page = texts(dataclasses.replace(known, study=study))
+    markdown, page = texts(results(measurements(SCORES), arms=arms))
     assert "| mlm | objective mlm (base: mlm_nsp) | MNLI +0.5 |" in markdown
     assert "MNLI +0.5" in Page(page).text
 
@@ -162,10 +159,9 @@ def test_the_page_needs_no_other_file_and_shows_text_as_text(report: Path) -> No
 
 
 def test_markup_in_titles_and_headings_is_text(tmp_path: Path) -> None:
-    known = results(measurements(SCORES))
     column = dataclasses.replace(STUDY.measures[0], column="a<b> | $c^$ & d")
-    study = dataclasses.replace(STUDY, title="<i>T</i>", measures=(column,), published={})
-    write_report(tmp_path, dataclasses.replace(known, study=study))  # figures too have the heading
+    known = results(measurements(SCORES), title="<i>T</i>", measures=(column,), published={})
+    write_report(tmp_path, known)  # figures too have the heading
     page = Page((tmp_path / "report.html").read_text())
     assert "<i>T</i>" in page.text
     assert "a<b> | $c^$ & d: higher is better." in page.text
@@ -180,14 +176,10 @@ def test_cells_sort_by_their_numbers_and_those_without_come_last(report: Path) -
 
 
 def test_what_became_of_the_papers_orders_is_a_sentence() -> None:
-    arms = {"mlm": [90, 94.1, 98], "ltr": [70, 74.1, 78], "ltr_bilstm": [81, 82]}
-    others = {
-        arm: {seed: {"lr1": [score]} for seed, score in enumerate(scores)} for arm, scores in arms.items()
-    }
-    published = {"base": 80.0, "mlm": 81.0, "ltr": 82.0, "ltr_bilstm": 79.0}
-    study = dataclasses.replace(STUDY, published={arm: {"topic": value} for arm, value in published.items()})
-    known = results(measurements({"base": SCORES["base"], **others}))
-    markdown, _ = texts(dataclasses.replace(known, study=study))
+    others = one_trial_each({"mlm": [90, 94.1, 98], "ltr": [70, 74.1, 78], "ltr_bilstm": [81, 82]})
+    values = {"base": 80.0, "mlm": 81.0, "ltr": 82.0, "ltr_bilstm": 79.0}
+    published = {arm: {"topic": value} for arm, value in values.items()}
+    markdown, _ = texts(results(measurements({"base": SCORES["base"], **others}), published=published))
     expected = (
         "- topic: the paper's order is reproduced for mlm over base; reversed for ltr over mlm, base; "
         "undecided with these seeds for "
@@ -208,8 +200,7 @@ def test_decimals_follow_from_the_unit() -> None:
         for seed, value in enumerate(of_seeds)
         for measure in dict.fromkeys(column.name for column in columns)
     ]
-    study = dataclasses.replace(STUDY, measures=columns, published={})
-    text, _ = texts(dataclasses.replace(results(measured), study=study))
+    text, _ = texts(results(measured, measures=columns, published={}))
     assert "| base | 1.236 ± 0.002 | 0.124 ± 0.000 | 4.9 ± 0.0 | 123.6 ± 0.2 |" in text
     row = next(line for line in text.splitlines() if line.startswith("| mlm | +"))
     assert row.replace(", over seeds alone", "") == (
@@ -249,7 +240,7 @@ def test_figures_stand_in_the_page_in_its_colours(report: Path) -> None:
 
 def test_scores_at_several_steps_are_a_figure_and_a_table(tmp_path: Path) -> None:
     measured = measurements(SCORES)
-    earlier = [type(m)(**{**vars(m), "step": 4}) for m in measured]
+    earlier = [dataclasses.replace(m, step=4) for m in measured]
     write_report(tmp_path, results([*measured, *earlier]))
     assert "pretraining steps" in (tmp_path / "figures" / "scores-steps.svg").read_text()
     markdown, page = ((tmp_path / name).read_text() for name in ("report.md", "report.html"))
@@ -262,7 +253,7 @@ def test_scores_at_several_steps_are_a_figure_and_a_table(tmp_path: Path) -> Non
 
 
 def test_arms_of_unequal_steps_make_no_table_by_step(tmp_path: Path) -> None:
-    measured = [type(m)(**{**vars(m), "step": 4 if m.arm == "mlm" else 8}) for m in measurements(SCORES)]
+    measured = [dataclasses.replace(m, step=4 if m.arm == "mlm" else 8) for m in measurements(SCORES)]
     write_report(tmp_path, results(measured))
     assert "at each step" not in (tmp_path / "report.md").read_text()
 
@@ -278,10 +269,9 @@ def test_too_few_seeds_are_said(num_seeds: int, line: str) -> None:
 
 
 def test_a_study_of_one_arm_says_what_is_noise() -> None:
-    known = results(measurements({"base": SCORES["base"]}))
-    study = dataclasses.replace(STUDY, arms={"base": STUDY.arms["base"]}, published={})
+    known = results(measurements({"base": SCORES["base"]}), arms={"base": STUDY.arms["base"]}, published={})
     experiments = {"base": known.experiments["base"]}
-    markdown, page = texts(dataclasses.replace(known, study=study, experiments=experiments))
+    markdown, page = texts(dataclasses.replace(known, experiments=experiments))
     expected = 4.302653 * 4 * math.sqrt(2 / 3)  # scores of 80, 84, 88
     assert f"| 3 | {expected:.2f} |" in markdown
     assert f"{expected:.2f}" in Page(page).text

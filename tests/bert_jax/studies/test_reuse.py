@@ -6,18 +6,14 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from bert_jax.studies.directory import Ended, check_unchanged, claim, read_ended, write_ended
-from bert_jax.studies.plan import Plan, PretrainingJob, make_plan
+from bert_jax.studies.plan import Plan, PretrainingJob
 from bert_jax.studies.reuse import copy_reusable, find_reusable
 from bert_jax.study import Changes
 from bert_jax.workdir.record import RunRecord, write_record
 from data_pipeline.errors import UserError
-from tests.bert_jax.studies.small_study import STUDY
+from tests.bert_jax.studies.small_study import plan_of
 
 BASE, LTR = PurePosixPath("base/seed-0/pretraining"), PurePosixPath("ltr/seed-0/pretraining")
-
-
-def plan(**changes: Changes) -> Plan:
-    return make_plan(STUDY, "one", STUDY.scales["one"], changes)
 
 
 def done(directory: Path, corpus: str, plan: Plan) -> Path:
@@ -36,8 +32,8 @@ def done(directory: Path, corpus: str, plan: Plan) -> Path:
 
 
 def test_a_run_of_equal_settings_is_copied_whole(tmp_path: Path) -> None:
-    other = done(tmp_path / "other", "print", plan())
-    moved = plan(**{"data.corpus": "elsewhere", "log_every": 1})
+    other = done(tmp_path / "other", "print", plan_of())
+    moved = plan_of({"data.corpus": "elsewhere", "log_every": 1})
     reusable = find_reusable(moved, tmp_path / "new", [other], "print")
     assert reusable == {BASE: other / BASE}
     copy_reusable(tmp_path / "new", reusable)
@@ -51,48 +47,47 @@ def test_a_run_of_equal_settings_is_copied_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("changes", [{"num_train_steps": 9}, {"optimizer.learning_rate": 0.5}])
 def test_a_run_with_other_settings_is_not_reused(changes: Changes, tmp_path: Path) -> None:
-    other = done(tmp_path / "other", "print", plan())
-    assert not find_reusable(plan(**changes), tmp_path / "new", [other], "print")
+    other = done(tmp_path / "other", "print", plan_of())
+    assert not find_reusable(plan_of(changes), tmp_path / "new", [other], "print")
 
 
 def test_a_run_with_another_seed_is_not_reused(tmp_path: Path) -> None:
-    other = done(tmp_path / "other", "print", plan())
-    two_seeds = make_plan(STUDY, "tiny", STUDY.scales["tiny"], {})
-    assert list(find_reusable(two_seeds, tmp_path / "new", [other], "print")) == [BASE]
+    other = done(tmp_path / "other", "print", plan_of())
+    assert list(find_reusable(plan_of(scale="tiny"), tmp_path / "new", [other], "print")) == [BASE]
 
 
 def test_kept_checkpoints_serve_a_study_that_keeps_none_but_not_the_other_way_round(tmp_path: Path) -> None:
-    keeping = plan(keep_every=4, checkpoint_every=4)
+    keeping = plan_of({"keep_every": 4, "checkpoint_every": 4})
     with_kept = done(tmp_path / "kept", "print", keeping)
-    without = done(tmp_path / "without", "print", plan())
-    reusable = find_reusable(plan(), tmp_path / "new", [with_kept], "print")
+    without = done(tmp_path / "without", "print", plan_of())
+    reusable = find_reusable(plan_of(), tmp_path / "new", [with_kept], "print")
     assert reusable == {BASE: with_kept / BASE}
     claim(tmp_path / "new", {"study": "tiny", "scale": "one"})
     copy_reusable(tmp_path / "new", reusable)
-    check_unchanged(tmp_path / "new", plan(), "print", 30)  # as the next start of the study does
+    check_unchanged(tmp_path / "new", plan_of(), "print", 30)  # as the next start of the study does
     assert not find_reusable(keeping, tmp_path / "new", [without], "print")
 
 
 def test_what_is_begun_stays(tmp_path: Path) -> None:
-    other = done(tmp_path / "other", "print", plan())
+    other = done(tmp_path / "other", "print", plan_of())
     begun = tmp_path / "new" / BASE
     begun.mkdir(parents=True)
     (begun / "log.txt").write_text("begun")
-    assert not find_reusable(plan(), tmp_path / "new", [other], "print")
+    assert not find_reusable(plan_of(), tmp_path / "new", [other], "print")
     copy_reusable(tmp_path / "new", {BASE: other / BASE})  # as if it was begun only now
     assert [file.name for file in begun.iterdir()] == ["log.txt"]
     assert len(list(begun.parent.iterdir())) == 1
 
 
 def test_a_directory_that_is_no_study_or_of_another_corpus_is_refused(tmp_path: Path) -> None:
-    other = done(tmp_path / "other", "another print", plan())
+    other = done(tmp_path / "other", "another print", plan_of())
     with pytest.raises(UserError, match="is a study of another corpus"):
-        find_reusable(plan(), tmp_path / "new", [other], "print")
+        find_reusable(plan_of(), tmp_path / "new", [other], "print")
     with pytest.raises(UserError, match="holds no study"):
-        find_reusable(plan(), tmp_path / "new", [tmp_path], "print")
+        find_reusable(plan_of(), tmp_path / "new", [tmp_path], "print")
 
 
 def test_a_run_that_was_published_without_its_checkpoints_is_not_reused(tmp_path: Path) -> None:
-    other = done(tmp_path / "other", "print", plan())
+    other = done(tmp_path / "other", "print", plan_of())
     shutil.rmtree(other / BASE / "checkpoints")
-    assert find_reusable(plan(), tmp_path / "new", [other], "print") == {}
+    assert find_reusable(plan_of(), tmp_path / "new", [other], "print") == {}

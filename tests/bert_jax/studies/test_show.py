@@ -9,11 +9,11 @@ import pytest
 
 from bert_jax.parallel.leases import Leases
 from bert_jax.studies.directory import LEASES_DIRECTORY, Ended, write_ended
-from bert_jax.studies.plan import MeasuringJob, PretrainingJob, make_plan
+from bert_jax.studies.plan import MeasuringJob, PretrainingJob
 from bert_jax.studies.show import show_status
 from bert_jax.training.metric_log import METRICS_FILE
 from bert_jax.workdir.grid import RESULT_FILE, TRIALS_DIRECTORY, write_trials
-from tests.bert_jax.studies.small_study import STUDY
+from tests.bert_jax.studies.small_study import plan_of
 
 
 def never() -> None:
@@ -37,7 +37,7 @@ def test_status_says_where_jobs_are_and_how_far(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    plan = make_plan(STUDY, "one", STUDY.scales["one"], {})
+    plan = plan_of()
     base, mlm, ltr = (job for job in plan.jobs if isinstance(job, PretrainingJob))
     tuned, failed, *_ = (job for job in plan.jobs if isinstance(job, MeasuringJob))
     write_ended(tmp_path, base, Ended(base.settings, 3.0, "1 x cpu"))

@@ -14,7 +14,7 @@ from bert_jax.studies.results import Measurement
 from bert_jax.studies.tables import Order, StudyTable, make_table
 from bert_jax.study import HeldoutLM, Probe
 from data_pipeline.errors import UserError
-from tests.bert_jax.studies.small_results import measurements, results
+from tests.bert_jax.studies.small_results import measurements, one_trial_each, results
 from tests.bert_jax.studies.small_study import STUDY
 
 
@@ -38,10 +38,7 @@ def test_a_seed_is_the_mean_of_its_best_hyperparameters_and_a_place_the_mean_ove
 
 def test_a_difference_is_paired_by_pretraining_seed() -> None:
     base, mlm = [80, 84, 91], [81.0, 85.5, 91.5]
-    scores = {
-        "base": {seed: {"lr1": [score]} for seed, score in enumerate(base)},
-        "mlm": {seed: {"lr1": [score]} for seed, score in enumerate(mlm)},
-    }
+    scores = one_trial_each({"base": base, "mlm": mlm})
     cell = make_table(results(measurements(scores))).cells["mlm", "topic"]
     assert cell.difference is not None
     differences = np.subtract(mlm, base)
@@ -59,9 +56,7 @@ def test_columns_of_a_probe_show_one_layer_or_the_best_of_each_seed() -> None:
         Measurement("base", seed, 8, best.name, {"accuracy": score}, f"layer{layer}-lr1", 0, layer)
         for (seed, layer), score in scores.items()
     ]
-    empty = results(probed, num_seeds=2)
-    study = dataclasses.replace(empty.study, measures=columns, published={})
-    cells = make_table(dataclasses.replace(empty, study=study)).cells
+    cells = make_table(results(probed, num_seeds=2, measures=columns, published={})).cells
     assert cells["base", "best"].values == {0: 80, 1: 75}
     assert cells["base", "best"].hyperparameters == {0: "layer1-lr1", 1: "layer0-lr1"}
     assert cells["base", "layer 0"].values == {0: 60, 1: 75}
@@ -81,18 +76,13 @@ def table_of(published: Mapping[str, float], metric: str = "accuracy") -> StudyT
     """A study whose arm `base` is clearly above `mlm`, which `ltr` cannot be told from; `ltr_bilstm` has one
     seed."""
     by_arm = {"base": [70, 74.1, 80], "mlm": [60, 64, 70.1], "ltr": [60.2, 63, 71], "ltr_bilstm": [50]}
-    scores = {
-        arm: {seed: {"lr1": [score]} for seed, score in enumerate(of_seeds)}
-        for arm, of_seeds in by_arm.items()
-    }
-    found = results(
-        [dataclasses.replace(m, metrics={metric: m.metrics["accuracy"]}) for m in measurements(scores)]
-    )
+    measured = [
+        dataclasses.replace(m, metrics={metric: m.metrics["accuracy"]})
+        for m in measurements(one_trial_each(by_arm))
+    ]
     topic = dataclasses.replace(STUDY.measures[0], metric=metric)
-    study = dataclasses.replace(
-        STUDY, measures=(topic,), published={arm: {"topic": score} for arm, score in published.items()}
-    )
-    return make_table(dataclasses.replace(found, study=study))
+    in_paper = {arm: {"topic": score} for arm, score in published.items()}
+    return make_table(results(measured, measures=(topic,), published=in_paper))
 
 
 def test_every_two_arms_that_differ_in_the_paper_are_an_order() -> None:
@@ -142,7 +132,7 @@ def test_arms_without_any_number_have_a_place_that_says_so() -> None:
 
 def test_an_arm_that_is_measured_by_other_metrics_has_no_cell() -> None:
     measured = measurements({"base": {0: {"lr1": [80]}}, "ltr": {0: {"lr1": [70]}}})
-    other = type(measured[1])(**{**vars(measured[1]), "metrics": {"ltr_perplexity": 9.0}})
+    other = dataclasses.replace(measured[1], metrics={"ltr_perplexity": 9.0})
     cells = make_table(results([measured[0], other])).cells
     assert ("base", "topic") in cells
     assert ("ltr", "topic") not in cells
@@ -151,7 +141,7 @@ def test_an_arm_that_is_measured_by_other_metrics_has_no_cell() -> None:
 
 def test_an_arm_that_is_measured_at_earlier_steps_alone_has_a_place_that_waits() -> None:
     measured = measurements({"base": {0: {"lr1": [80]}}, "ltr": {0: {"lr1": [70]}}})
-    earlier = type(measured[1])(**{**vars(measured[1]), "step": 4})
+    earlier = dataclasses.replace(measured[1], step=4)
     cell = make_table(results([measured[0], earlier])).cells["ltr", "topic"]
     assert (cell.values, cell.num_seeds) == ({}, 3)
 
@@ -173,12 +163,8 @@ def test_items_that_cannot_be_used_leave_the_interval_over_seeds(
     file = tmp_path / "items.npz"
     if items is not None:
         np.savez(file, **items)  # type: ignore[arg-type]
-    scores = {
-        "base": {seed: {"lr1": [score]} for seed, score in enumerate([80, 84, 91])},
-        "mlm": {seed: {"lr1": [score]} for seed, score in enumerate([81, 84, 92])},
-    }
-    without = measurements(scores)
-    with_items = [type(m)(**{**vars(m), "items": file}) for m in without]
+    without = measurements(one_trial_each({"base": [80, 84, 91], "mlm": [81, 84, 92]}))
+    with_items = [dataclasses.replace(m, items=file) for m in without]
     expected = make_table(results(without)).cells["mlm", "topic"].difference
     assert make_table(results(with_items)).cells["mlm", "topic"].difference == expected
 
@@ -192,13 +178,9 @@ def test_a_correlation_is_computed_for_each_finetuning_seed_and_then_averaged(tm
         file = tmp_path / f"{m.arm}-{m.seed}-{m.finetuning_seed}.npz"
         np.savez(file, accuracy=outcomes[:, 0] > 0, pearson=outcomes)
         metrics = {"accuracy": 0.0, "pearson": 100 * stats.pearsonr(*outcomes.T).statistic}
-        measured.append(
-            type(m)(**{**vars(m), "metrics": metrics, "items": file, "items_scale": {"pearson": 100.0}})
-        )
+        measured.append(dataclasses.replace(m, metrics=metrics, items=file, items_scale={"pearson": 100.0}))
     column = dataclasses.replace(STUDY.measures[0], metric="pearson")
-    of_pearson = results(measured)
-    study = dataclasses.replace(of_pearson.study, measures=(column,))
-    cells = make_table(dataclasses.replace(of_pearson, study=study)).cells
+    cells = make_table(results(measured, measures=(column,))).cells
     difference, base = cells["mlm", "topic"].difference, cells["base", "topic"].values
     assert difference is not None
     assert difference.num_items == 60
@@ -214,9 +196,7 @@ def test_items_are_resampled_with_the_seeds_where_all_have_them(tmp_path: Path) 
         file = tmp_path / f"{m.arm}-{m.seed}-{m.finetuning_seed}.npz"
         np.savez(file, accuracy=right)
         metrics = {"accuracy": 100 * right.mean()}
-        measured.append(
-            type(m)(**{**vars(m), "metrics": metrics, "items": file, "items_scale": {"accuracy": 100.0}})
-        )
+        measured.append(dataclasses.replace(m, metrics=metrics, items=file, items_scale={"accuracy": 100.0}))
     cell = make_table(results(measured)).cells["mlm", "topic"]
     assert cell.difference is not None
     assert cell.difference.num_items == 200
@@ -224,7 +204,7 @@ def test_items_are_resampled_with_the_seeds_where_all_have_them(tmp_path: Path) 
     expected = np.mean([cell.values[seed] - values[seed] for seed in range(3)])
     assert cell.difference.mean == pytest.approx(expected)  # in percent, as the table is
     assert cell.difference.interval is not None
-    without = [type(m)(**{**vars(m), "items": None}) for m in measured]
+    without = [dataclasses.replace(m, items=None) for m in measured]
     alone = make_table(results(without)).cells["mlm", "topic"].difference
     assert alone is not None
     assert (alone.num_items, alone.mean) == (None, pytest.approx(expected))
@@ -242,10 +222,10 @@ def test_a_damaged_file_of_items_is_named(tmp_path: Path) -> None:
 
 def test_items_that_were_written_again_are_read_again(tmp_path: Path) -> None:
     file = tmp_path / "items.npz"
-    measured = measurements({arm: {seed: {"lr1": [50]} for seed in range(3)} for arm in ("base", "mlm")})
+    measured = measurements(one_trial_each({"base": [50] * 3, "mlm": [50] * 3}))
     of_base = tmp_path / "base.npz"
     np.savez(of_base, accuracy=np.zeros(10))
-    measured = [type(m)(**{**vars(m), "items": file if m.arm == "mlm" else of_base}) for m in measured]
+    measured = [dataclasses.replace(m, items=file if m.arm == "mlm" else of_base) for m in measured]
     for time, right in enumerate((0.25, 0.5)):
         np.savez(file, accuracy=np.full(10, right))
         os.utime(file, (time, time))
@@ -255,11 +235,10 @@ def test_items_that_were_written_again_are_read_again(tmp_path: Path) -> None:
 
 
 def test_cells_by_step_hold_every_step_and_differences_after_as_many() -> None:
-    scores = {"base": {0: {"lr1": [80]}, 1: {"lr1": [90]}}, "mlm": {0: {"lr1": [81]}, 1: {"lr1": [94]}}}
-    measured = measurements(scores)
-    earlier = [type(m)(**{**vars(m), "step": 4, "metrics": {"accuracy": 50.0}}) for m in measured[:1]]
-    later_alone = [type(m)(**{**vars(m), "step": 6}) for m in measured if m.arm == "mlm"]
-    cells = make_table(results([*measured, *earlier, *later_alone])).by_step["topic"]
+    measured = measurements(one_trial_each({"base": [80, 90], "mlm": [81, 94]}))
+    earlier = dataclasses.replace(measured[0], step=4, metrics={"accuracy": 50.0})
+    later_alone = [dataclasses.replace(m, step=6) for m in measured if m.arm == "mlm"]
+    cells = make_table(results([*measured, earlier, *later_alone])).by_step["topic"]
     assert {place: cell.values for place, cell in cells.items()} == {
         ("base", 4): {0: 50.0},
         ("base", 8): {0: 80.0, 1: 90.0},
@@ -279,11 +258,10 @@ def test_losses_of_language_models_are_better_when_lower(metric: str) -> None:
 
 def test_of_an_error_the_lowest_is_best() -> None:
     error = dataclasses.replace(STUDY.measures[0], lower_is_better=True)
-    study = dataclasses.replace(STUDY, measures=(error,))
     scores = {
         "base": {seed: {"lr1": [80 + seed], "lr2": [70 + seed]} for seed in range(3)},
         "mlm": {seed: {"lr1": [50 + 2 * seed]} for seed in range(3)},
     }
-    table = make_table(dataclasses.replace(results(measurements(scores)), study=study))
+    table = make_table(results(measurements(scores), measures=(error,)))
     assert table.cells["base", "topic"].values == {0: 70, 1: 71, 2: 72}
     assert table.orders["topic"] == (Order("mlm", "base", "reproduced"),)

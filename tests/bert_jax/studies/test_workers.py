@@ -1,6 +1,5 @@
 """Workers of a study on this machine, and the signals that reach them."""
 
-import dataclasses
 import os
 import signal
 import sys
@@ -14,11 +13,11 @@ from bert_jax import exit_status
 from bert_jax.parallel.interrupt import listen
 from bert_jax.studies.directory import Ended, write_ended
 from bert_jax.studies.places import Place
-from bert_jax.studies.plan import Job, make_plan
+from bert_jax.studies.plan import Job
 from bert_jax.studies.worker import HAND_OVER, work
 from bert_jax.studies.workers import run_workers
 from bert_jax.study import Arm, HeldoutLM, Scale
-from tests.bert_jax.studies.small_study import STUDY, TINY
+from tests.bert_jax.studies.small_study import TINY, plan_of
 
 
 def test_sigterm_while_workers_start_says_that_all_is_saved(
@@ -76,8 +75,7 @@ def test_a_signal_that_comes_as_a_job_ends_stops_the_worker(
         return 0
 
     monkeypatch.setattr("bert_jax.studies.worker._do", end)
-    plan = make_plan(STUDY, "one", STUDY.scales["one"], {})
-    assert work(plan, tmp_path, "tasks", Place(), lambda: None) == exit_status.SAVED
+    assert work(plan_of(), tmp_path, "tasks", Place(), lambda: None) == exit_status.SAVED
     assert len(done) == 1
 
 
@@ -92,13 +90,11 @@ def test_the_costliest_arm_comes_first_and_measures_of_the_last_seed_come_last(
         return 0
 
     monkeypatch.setattr("bert_jax.studies.worker._do", end)
-    study = dataclasses.replace(
-        STUDY,
+    plan = plan_of(
+        scales={"one": Scale(seeds=2, first_seed=3)},
         arms={"base": Arm(TINY), "wide": Arm(TINY, {"model.intermediate_size": 256})},
         measures=(HeldoutLM("LM", "bits_per_byte"),),
-        published={},
     )
-    plan = make_plan(study, "one", Scale(seeds=2, first_seed=3), {})
     assert work(plan, tmp_path, "tasks", Place(), lambda: None) == 0
     assert done == [
         "wide/seed-3/pretraining",

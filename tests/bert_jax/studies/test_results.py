@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from bert_jax.studies.collect import collect
 from bert_jax.studies.directory import Ended, write_ended
-from bert_jax.studies.plan import make_plan
+from bert_jax.studies.results import collect
 from bert_jax.training.metric_log import METRICS_FILE
-from tests.bert_jax.studies.small_study import STUDY
+from tests.bert_jax.studies.small_study import plan_of
 
 LEARNT = {"mlm_accuracy": 0.2, "mlm_guess_accuracy": 0.1, "nsp_accuracy": 0.5, "nsp_guess_accuracy": 0.6}
 NOT_LEARNT = {**LEARNT, "mlm_accuracy": 0.1}
@@ -32,7 +31,7 @@ HARDLY = {**LEARNT, "mlm_accuracy": 0.14}
 def test_a_pretraining_that_ended_hardly_better_than_guessing_is_known(
     tmp_path: Path, rows: list[tuple[int, dict[str, Any]]], only_guesses: bool
 ) -> None:
-    plan = make_plan(STUDY, "one", STUDY.scales["one"], {})
+    plan = plan_of()
     (path,) = {run.path for (arm, _), run in plan.runs.items() if arm == "base"}
     (tmp_path / path).mkdir(parents=True)
     lines = [json.dumps({"step": step, "split": "heldout", **metrics}) + "\n" for step, metrics in rows]
@@ -43,7 +42,7 @@ def test_a_pretraining_that_ended_hardly_better_than_guessing_is_known(
 
 @pytest.mark.parametrize("scale", [100.0, {"accuracy": 100.0}])
 def test_older_files_have_one_scale_for_all_metrics(tmp_path: Path, scale: object) -> None:
-    plan = make_plan(STUDY, "one", STUDY.scales["one"], {})
+    plan = plan_of()
     (job,) = plan.measured["base", 0]
     fields = {"metrics": {"accuracy": 50.0}, "items": "items.npz", "items_scale": scale}
     write_ended(tmp_path, job, Ended(job.settings, 1.0, "1 x cpu", (fields,)))
