@@ -188,7 +188,7 @@ class Scale:
     seeds: int
     """Number of pretraining seeds."""
     first_seed: int = 0
-    """The lowest pretraining seed: for an arm that won a study, the first one that this study did not have."""
+    """The lowest pretraining seed: to measure the winner of a study again, the first that the study lacks."""
     changes: Changes = dataclasses.field(default_factory=dict)
     """Settings of every arm's experiment."""
     finetuning: Changes = dataclasses.field(default_factory=dict)

@@ -17,7 +17,6 @@ from bert_jax.objectives import (
     MaskedLMAndSpanBoundary,
     ReplacedTokenDetection,
 )
-from bert_jax.objectives.clm_then_mlm import CAUSAL_FRACTION, causal_first
 from bert_jax.study import Arm, Changes, Measure, Scale, Study
 from experiments.base import BASE
 from experiments.measures import (
@@ -187,10 +186,9 @@ def _chain(gated: Changes, masking_30: Changes, muon: Changes) -> dict[str, Arm]
     rotary_pre_geglu = {**rotary_pre, **gated, "model.feed_forward": "geglu", **_NO_BIASES}
     with_muon = {**rotary_pre_geglu, **muon, **_COSINE}
     without_nsp = {**with_muon, **_NO_NSP, "model.type_vocab_size": 0}
-    causal_too = {
-        "objective": CausalThenMaskedLM(),
-        "data.phases": causal_first(masking_30["data.phases"], CAUSAL_FRACTION),
-    }
+    # The objective splits the phases of the experiment; those of masking_30 are others.
+    two_stages = CausalThenMaskedLM().required_data(replace(BASE.data, phases=masking_30["data.phases"]))
+    causal_too = {"objective": CausalThenMaskedLM(), "data.phases": two_stages.phases}
     return {
         "chain_1_pre_norm": Arm(BASE, rotary_pre),
         "chain_2_geglu_no_biases": Arm(

@@ -24,8 +24,7 @@ with epy.lazy_imports():  # settings are read, and help is printed, without jax
 
     from bert_jax.model import pretraining
 
-CAUSAL_FRACTION = 0.25
-"""Of the steps, if an experiment has no phases of its own for the causal stage."""
+_CAUSAL_FRACTION = 0.25
 
 
 @register
@@ -45,7 +44,7 @@ class CausalThenMaskedLM(MaskedLM):
         data = super().required_data(data)
         if any(not phase.max_predictions_per_seq for phase in data.phases):
             return data
-        return dataclasses.replace(data, phases=causal_first(data.phases, CAUSAL_FRACTION))
+        return dataclasses.replace(data, phases=causal_first(data.phases, _CAUSAL_FRACTION))
 
     def check(self, data: DataConfig) -> None:
         self._check_rate(data)
