@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bert_jax.studies.directory import JOB_FILE, STUDY_FILE, read_ended, read_study
+from bert_jax.studies.directory import JOB_FILE, read_ended, read_study
 from bert_jax.studies.plan import Plan, PretrainingJob
 from bert_jax.training.checkpoints import saved_steps
 from bert_jax.workdir.config_text import differences, flatten
@@ -61,9 +61,9 @@ def copy_reusable(directory: Path, reusable: Mapping[PurePosixPath, Path]) -> No
 
 def _done(study: Path, corpus: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     """Work directory and settings of each run that a study has done."""
-    if not (study / STUDY_FILE).exists():
+    if not (known := read_study(study)):
         raise UserError(f"--reuse {study} holds no study; name the --output of one")
-    if read_study(study).get("corpus") != corpus:
+    if known.get("corpus") != corpus:
         raise UserError(f"--reuse {study} is a study of another corpus; its runs cannot be reused")
     for file in sorted(study.glob(f"*/seed-*/pretraining/{JOB_FILE}")):
         ended = read_ended(file.parent)

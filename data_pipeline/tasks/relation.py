@@ -143,11 +143,12 @@ def parse_relation(record: Record) -> RelationExample:
 
 def _parse_entity(record: Record, name: str) -> Entity:
     match record.fields[name]:
-        case {"start": int(start), "stop": int(stop), "type": str(type_)}:
-            check_unicode(record.place, f"the type of {name}", type_)
+        case {"start": start, "stop": stop, **rest} if type(start) is type(stop) is int:  # bool is no offset
+            type_ = rest.get("type")
+            if type_ is not None and not isinstance(type_, str):
+                raise UserError(f"{record.place}: the type of {name} is {type_!r:.40}; it must be text")
+            check_unicode(record.place, f"the type of {name}", type_ or "")
             return Entity(start, stop, type_)
-        case {"start": int(start), "stop": int(stop)}:
-            return Entity(start, stop)
     raise UserError(f'{record.place}: {name} must be {{"start": 0, "stop": 5}}, offsets of characters')
 
 

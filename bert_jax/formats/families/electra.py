@@ -8,14 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.formats.families.bert import DECODING, ENCODER, PARTS, SETTINGS, tasks_of
-from bert_jax.formats.families.family import (
-    Family,
-    TaskClass,
-    layer_norm,
-    linear,
-    renamed,
-    renamed_parts,
-)
+from bert_jax.formats.families.family import Family, TaskClass, layer_norm, linear, renamed, renamed_parts
 from bert_jax.model_config import ModelConfig
 
 _NAMES = {"bert.": "electra."}

@@ -18,6 +18,8 @@ from data_pipeline.tasks.finetuning.records import Record, example_place
 from data_pipeline.tasks.finetuning.rows import Rows
 from data_pipeline.tasks.finetuning.scores import Items, Scorer
 
+T = TypeVar("T")
+
 ACCURACY = Metric("accuracy", "accuracy", "{:.1%}")
 MACRO_F1 = Metric("macro_f1", "macro F1")
 
@@ -30,9 +32,6 @@ SCORERS: Mapping[Metric, tuple[Scorer, Items]] = {
     Metric("spearman", "Spearman"): (scores.spearman, scores.pairs),
 }
 """Metrics that several tasks share, and how each is computed: of all rows, and from single ones."""
-
-
-X = TypeVar("X")
 
 
 def scorers(*names: str) -> dict[Metric, tuple[Scorer, Items]]:
@@ -111,8 +110,8 @@ class LabelledData(TaskData):
         return scores.find_degenerate_classes(targets, self.decide(outputs), self.labels)
 
     def _measure(
-        self, outputs: Mapping[str, np.ndarray], measures: Mapping[str, Callable[[np.ndarray, np.ndarray], X]]
-    ) -> dict[str, X]:
+        self, outputs: Mapping[str, np.ndarray], measures: Mapping[str, Callable[[np.ndarray, np.ndarray], T]]
+    ) -> dict[str, T]:
         """What each of the measures says of (targets, decisions) [R], on each split that has targets."""
         found = {}
         for split, values in outputs.items():

@@ -122,6 +122,7 @@ def test_json_gives_spans_and_types(tmp_path):
         ((0, 3), (3, 4), "line 1: an entity from 3 to 4 holds no text"),
         ((0, 3), (8, 7), "line 1: an entity from 8 to 7 holds no text"),
         ((0, "3"), (7, 10), "line 1: head must be"),
+        ((0, 3), (True, 10), "line 1: tail must be"),
     ],
 )
 def test_bad_spans_are_named(tmp_path, head, tail, message):
@@ -129,6 +130,13 @@ def test_bad_spans_are_named(tmp_path, head, tail, message):
         name: {"start": start, "stop": stop} for name, (start, stop) in (("head", head), ("tail", tail))
     }
     with pytest.raises(UserError, match=message):
+        read_relations(write(tmp_path / "x.jsonl", json.dumps(line)))
+
+
+def test_a_type_that_is_no_text_is_named(tmp_path):
+    head, tail = {"start": 0, "stop": 3, "type": 7}, {"start": 7, "stop": 10}
+    line = {"text": "Ann in Rom", "head": head, "tail": tail}
+    with pytest.raises(UserError, match="line 1: the type of head is 7; it must be text"):
         read_relations(write(tmp_path / "x.jsonl", json.dumps(line)))
 
 
