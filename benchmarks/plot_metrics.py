@@ -22,6 +22,9 @@ def main() -> None:
     heldout = {
         file.stem: [row for row in read_rows(file) if row["split"] == "heldout"] for file in args.metrics
     }
+    for file in args.metrics:
+        if not heldout[file.stem]:
+            parser.error(f"{file} has no held-out rows; name files of runs that were evaluated")
     known = [metric for kind in OBJECTIVES.values() for metric in kind.metrics]
     curves = {
         label: (tuple({m.name: m for m in known if m.name in rows[0]}.values()), [rows])

@@ -5,6 +5,7 @@ from bert_jax.study import Study
 from experiments import table6, table8
 from experiments.albert import ALBERT_BASE
 from experiments.base import BASE
+from experiments.best_small import BEST_SMALL, BEST_SMALL_STUDY
 from experiments.cramming import CRAMMING
 from experiments.departures import DEPARTURES
 from experiments.electra import ELECTRA_BASE, ELECTRA_SMALL
@@ -42,6 +43,7 @@ _NAMED: dict[str, tuple[Experiment, str]] = {
     "spanbert_base": (SPANBERT_BASE, "SpanBERT at BASE's size: spans and their boundaries"),
     "gpt_bert_base": (GPT_BERT_BASE, "GPT-BERT: causal and masked, a growing batch"),
     "cramming": (CRAMMING, "Cramming: one GPU, one day"),
+    "best_small": (BEST_SMALL, "the best recipe of the study `departures` at scale small"),
 }
 """Name -> settings, and what they are in a few words."""
 
@@ -55,7 +57,7 @@ STUDIES: dict[str, Study] = {
     study.name: study
     for study in (
         *(SMOKE_STUDY, TABLE5, table6.TABLE6, TABLE7, table8.TABLE8, FIGURE5, PRETRAINING_SEEDS),
-        DEPARTURES,
+        *(DEPARTURES, BEST_SMALL_STUDY),
     )
 }
 """The studies that `bert-jax study` knows by name."""

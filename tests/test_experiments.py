@@ -2,6 +2,7 @@
 
 import pytest
 
+from bert_jax.studies.plan import make_plan
 from experiments import EXPERIMENTS, STUDIES
 from tests.golden.make_experiments_golden import DIRECTORY, STUDIES_DIRECTORY, golden, golden_study
 
@@ -45,3 +46,12 @@ def test_table_8_shares_are_those_of_their_names() -> None:
             masking = experiment.data.masking
             shares = [round(100 * share) for share in (masking.mask, masking.same, masking.random)]
             assert name == "mask_" + "_".join(map(str, shares))
+
+
+def test_best_small_is_the_arm_of_its_study() -> None:
+    study = STUDIES["best_small"]
+    scale = study.scales["small"]
+    best = EXPERIMENTS["best_small"]
+    plan = make_plan(study, "small", scale, {"data.corpus": best.data.corpus})
+    assert plan.experiments["best_small"] == best
+    assert scale.first_seed == STUDIES["departures"].scales["small"].seeds

@@ -24,8 +24,9 @@ def run(args: Evaluate) -> None:
         return
     assert args.workdir is not None, "one of the two is given"
     rows, file = evaluate_run(args.workdir, args.step, args.data.corpus, args.eval_examples)
-    for row in rows:
-        print(f"step {row['step']}, length {row['max_seq_length']}:")
+    for number, row in enumerate(rows):
+        phase = f"phase {number}, " if len(rows) > 1 else ""
+        print(f"step {row['step']}, {phase}length {row['max_seq_length']}:")
         _print({name: value for name, value in row.items() if isinstance(value, float)})
     stand_in.push_files(args.workdir, file.name)
     print(f"wrote {file}")

@@ -32,7 +32,7 @@ def golden_study(name: str) -> str:
         lines += ["", f"scale {scale_name}, {scale.seeds} seeds, base {plan.study.base}"]
         lines += [f"  column {measure}" for measure in plan.study.measures]
         for job in plan.jobs:
-            if "seed-0" not in job.path.parts:
+            if f"seed-{scale.first_seed}" not in job.path.parts:
                 continue
             settings = job.settings
             if isinstance(job, PretrainingJob):

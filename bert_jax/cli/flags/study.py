@@ -50,7 +50,8 @@ def parse(argv: Sequence[str]) -> RunStudy:
     first = peek(argv, "--file", "--scale")
     studies: Mapping[str, Study] = read_studies(Path(first.file)) if first.file else STUDIES
     page = _HELP + list_names({name: study.title for name, study in studies.items()})
-    usage = "bert-jax study NAME --output DIR; `bert-jax study --help` lists them"
+    known = f"{first.file} has {', '.join(studies)}" if first.file else "`bert-jax study --help` lists them"
+    usage = f"bert-jax study NAME --output DIR; {known}"
     name = take_name(argv, studies, what="study", usage=usage, page=page)
     study = studies[name]
     scale = first.scale or next(iter(study.scales))  # an empty one is refused with the other flags
