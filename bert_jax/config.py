@@ -20,6 +20,7 @@ OptimizerName = Literal["adamw", "lamb", "stable_adamw", "muon"]
 DecayShape = Literal["polynomial", "cosine", "sqrt"]
 DecayStart = Literal["step_0", "warmup_end"]
 BiasCorrection = Literal["none", "adam"]
+MomentDType = Literal["float32", "bfloat16"]
 ParallelMode = Literal["jit", "pmap"]
 PrngImplementation = Literal["rbg", "threefry2x32"]
 Remat = Literal["none", "layers"]
@@ -59,6 +60,10 @@ class OptimizerConfig:
     """Decay rate of the second moment."""
     epsilon: float = 1e-6
     """Added to the square root of the second moment."""
+    moment_dtype: MomentDType = "float32"
+    """dtype in which the moments are kept from step to step. bfloat16 halves
+    their memory; they are then rounded up or down at random, so that they are
+    right on average (Muon's momentum: to nearest)."""
     weight_decay: float = 0.01
     """Decoupled weight decay; multiplied by the learning rate."""
     decay_exclusions: tuple[str, ...] = ("bias", "layer_norm")

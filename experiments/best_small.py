@@ -3,8 +3,8 @@
 bert-jax pretrain best_small --workdir runs/best_small --data.corpus corpora/wiki_4096
 bert-jax study best_small --output studies/best_small --corpus corpora/wiki_4096 --tasks tasks/
 
-Of the arms of `departures`, `chain_6_clm_then_mlm` has the lowest held-out perplexity under the masks that all
-share. In the study, as there, its 753 steps and the base's 1,000 cost the same.
+Of the arms of `departures`, `chain_6_clm_then_mlm` has the lowest held-out perplexity under the masks that
+all share. In the study, as there, its 753 steps and the base's 1,000 cost the same.
 """
 
 from dataclasses import replace

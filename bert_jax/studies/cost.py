@@ -35,9 +35,7 @@ _SECONDS = 2.0
 _MOST_ROWS_ON_CPU = 64
 # Operations of an evaluation, which has no backward pass, as a fraction of those of training.
 _FORWARD = 1 / 3
-_BYTES_PER_VALUE = 4
-# Parameters and Adam's two moments.
-_COPIES_IN_A_CHECKPOINT = 3
+_BYTES = {"float32": 4, "bfloat16": 2}
 
 
 def _finetuning_flops(job: MeasuringJob, data: Loaded) -> float:
@@ -55,8 +53,9 @@ def _finetuning_flops(job: MeasuringJob, data: Loaded) -> float:
 
 
 def _checkpoint_bytes(experiment: Experiment) -> int:
+    """Of the parameters, in float32, and of Adam's two moments."""
     parameters = experiment.objective.num_parameters(experiment.model)
-    return parameters * _BYTES_PER_VALUE * _COPIES_IN_A_CHECKPOINT
+    return parameters * (_BYTES["float32"] + 2 * _BYTES[experiment.optimizer.moment_dtype])
 
 
 def measured_speed(experiment: Experiment, phase: Phase) -> float:

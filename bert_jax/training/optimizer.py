@@ -15,7 +15,8 @@ import optax
 from jax.tree_util import tree_map_with_path
 from optax.contrib import MuonDimensionNumbers, scale_by_muon
 
-from bert_jax.config import BiasCorrection, OptimizerConfig
+from bert_jax.config import OptimizerConfig
+from bert_jax.model.threefry import random_bits
 from bert_jax.parameter_paths import names_of
 
 # Usual root mean square of AdamW's directions (Liu et al. 2025, section 2.2).
@@ -77,7 +78,7 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformationExtra
     """
     clip = optax.identity() if config.clip_norm is None else clip_by_given_norm(config.clip_norm)
     decayed = _decay_mask(config.decay_exclusions)
-    moments = scale_by_moments(config.beta1, config.beta2, config.epsilon, config.bias_correction)
+    moments = scale_by_moments(config)
     decay = optax.add_decayed_weights(config.weight_decay, mask=decayed)
     rule: tuple[optax.GradientTransformation, ...]
     match config.name:
@@ -88,7 +89,7 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformationExtra
         case "stable_adamw":
             rule = (limit_steps(optax.chain(moments, decay), config),)
         case "muon":
-            each = {"muon": scale_by_orthogonalization(), "adamw": moments}
+            each = {"muon": scale_by_orthogonalization(config), "adamw": moments}
             rule = (optax.partition(each, _rule_of_each), decay)
     rate = _scale_by(lambda learning_rate, **_: -learning_rate)
     return optax.chain(clip, *rule, rate)
@@ -116,17 +117,20 @@ def clip_by_given_norm(clip_norm: float) -> optax.GradientTransformationExtraArg
     return _scale_by(lambda grad_norm, **_: clip_norm / jnp.maximum(grad_norm, clip_norm))
 
 
-def scale_by_moments(
-    beta1: float, beta2: float, epsilon: float, bias_correction: BiasCorrection
-) -> optax.GradientTransformation:
+def scale_by_moments(config: OptimizerConfig) -> optax.GradientTransformation:
     """Adam's direction `m / (sqrt(v) + epsilon)`, with or without bias correction.
 
     optax's own `scale_by_adam` always corrects; google-research/bert never does, which makes its
     first updates about (1 - beta1) / sqrt(1 - beta2) = 3.2 times as large.
+
+    The direction is of moments in float32. With `moment_dtype` bfloat16 they are rounded for the next step.
+    Rounding to nearest would never change a second moment by less than 1/512 of it, and so by no gradient of
+    usual size if beta2 is 0.999.
     """
+    beta1, beta2 = config.beta1, config.beta2
 
     def init(params: optax.Params) -> optax.ScaleByAdamState:
-        zeros = jax.tree.map(jnp.zeros_like, params)
+        zeros = optax.tree.zeros_like(params, dtype=config.moment_dtype)
         # The step's input is donated, and one buffer cannot be donated as two arrays.
         return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), zeros, jax.tree.map(jnp.copy, zeros))
 
@@ -136,15 +140,35 @@ def scale_by_moments(
         del params
         assert isinstance(state, optax.ScaleByAdamState)
         count = state.count + 1
-        mu = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.mu, gradients)
-        nu = jax.tree.map(lambda v, g: beta2 * v + (1 - beta2) * g * g, state.nu, gradients)
+        mu, nu = optax.tree.cast((state.mu, state.nu), jnp.float32)
+        mu = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, mu, gradients)
+        nu = jax.tree.map(lambda v, g: beta2 * v + (1 - beta2) * g * g, nu, gradients)
         m_scale, v_scale = jnp.float32(1), jnp.float32(1)
-        if bias_correction == "adam":
+        if config.bias_correction == "adam":
             m_scale, v_scale = 1 / (1 - beta1**count), 1 / (1 - beta2**count)
-        direction = jax.tree.map(lambda m, v: (m * m_scale) / (jnp.sqrt(v * v_scale) + epsilon), mu, nu)
+        direction = jax.tree.map(
+            lambda m, v: (m * m_scale) / (jnp.sqrt(v * v_scale) + config.epsilon), mu, nu
+        )
+        if config.moment_dtype == "bfloat16":
+            mu, nu = _round_at_random((mu, nu), count)
         return direction, optax.ScaleByAdamState(count, mu, nu)
 
     return optax.GradientTransformation(init, update)
+
+
+def _round_at_random(arrays: optax.Params, step: jax.Array) -> optax.Params:
+    """Rounds float32 arrays to one of the two nearest bfloat16, the nearer one more probably, so that the
+    expected value is the array. The bits are a function of the step and of an element's place alone."""
+    leaves, structure = jax.tree.flatten(arrays)
+    key = jax.random.fold_in(jax.random.key(0, impl="threefry2x32"), step)
+
+    def rounded(number: int, x: jax.Array) -> jax.Array:
+        # bfloat16 is the upper half of float32: what is added to the lower half may carry over.
+        low = random_bits(jax.random.fold_in(key, number), x.shape) >> 16
+        bits = jax.lax.bitcast_convert_type(x, jnp.uint32) + low
+        return jax.lax.bitcast_convert_type((bits >> 16).astype(jnp.uint16), jnp.bfloat16)
+
+    return jax.tree.unflatten(structure, [rounded(i, x) for i, x in enumerate(leaves)])
 
 
 def limit_steps(steps: optax.GradientTransformation, config: OptimizerConfig) -> optax.GradientTransformation:
@@ -173,7 +197,7 @@ def limit_steps(steps: optax.GradientTransformation, config: OptimizerConfig) ->
     return optax.GradientTransformation(steps.init, update)
 
 
-def scale_by_orthogonalization() -> optax.GradientTransformation:
+def scale_by_orthogonalization(config: OptimizerConfig) -> optax.GradientTransformation:
     """Muon's direction for kernels, its root mean square that of AdamW's directions.
 
     Newton-Schulz iteration of Nesterov momentum 0.95, as optax has it. A matrix with orthonormal rows or
@@ -192,7 +216,7 @@ def scale_by_orthogonalization() -> optax.GradientTransformation:
 
     axes_of = functools.partial(tree_map_with_path, axes)
     return optax.chain(
-        scale_by_muon(weight_dimension_numbers=axes_of),
+        scale_by_muon(mu_dtype=config.moment_dtype, weight_dimension_numbers=axes_of),
         optax.stateless(lambda updates, _: jax.tree.map(scale, updates, axes_of(updates))),
     )
 

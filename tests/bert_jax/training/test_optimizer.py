@@ -11,7 +11,7 @@ import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bert_jax.config import BiasCorrection, DecayShape, DecayStart, OptimizerConfig, OptimizerName, RunConfig
-from bert_jax.training.optimizer import make_optimizer, make_schedule
+from bert_jax.training.optimizer import make_optimizer, make_schedule, scale_by_moments
 from data_pipeline.errors import UserError
 
 STEPS = 20
@@ -188,6 +188,47 @@ def updates_of(config: OptimizerConfig, params: dict, gradients: list[dict]) -> 
         norm = optax.tree.norm(gradient)
         updates, state = tx.update(gradient, state, nested, learning_rate=np.float32(1e-2), grad_norm=norm)
     return flatten_dict(updates, sep="/")
+
+
+def moments_after(config: OptimizerConfig, gradient: np.ndarray, steps: int) -> optax.ScaleByAdamState:
+    """The moments of one array after steps with the same gradient."""
+    tx = scale_by_moments(config)
+
+    def step(state: optax.OptState, _: None) -> tuple[optax.OptState, None]:
+        return tx.update(gradient, state)[1], None
+
+    return jax.lax.scan(step, tx.init(jnp.zeros_like(gradient)), length=steps)[0]
+
+
+def test_moments_in_bfloat16_are_right_on_average() -> None:
+    """In a step, a second moment grows by less than half of bfloat16's last bit."""
+    config = OptimizerConfig(moment_dtype="bfloat16")
+    gradient = np.full((200, 100), 0.3, np.float32)
+    rounded = moments_after(config, gradient, 1000)
+    exact = moments_after(OptimizerConfig(), gradient, 1000)
+    for ours, right in ((rounded.mu, exact.mu), (rounded.nu, exact.nu)):
+        assert ours.dtype == jnp.bfloat16
+        assert len(np.unique(ours)) > 1
+        np.testing.assert_allclose(np.asarray(ours, np.float64).mean(), right.mean(), rtol=1e-3)
+
+
+def test_moments_in_bfloat16_are_rounded_to_a_neighbour() -> None:
+    gradient = np.random.default_rng(0).normal(size=(100, 100)).astype(np.float32)
+    rounded = moments_after(OptimizerConfig(moment_dtype="bfloat16"), gradient, 1)
+    exact = moments_after(OptimizerConfig(), gradient, 1)
+    for ours, right in ((rounded.mu, exact.mu), (rounded.nu, exact.nu)):
+        apart = np.abs(np.asarray(ours, np.float32) - right)
+        assert (apart < np.abs(right) * 2.0**-7).all()
+        nearest = np.asarray(right.astype(jnp.bfloat16), np.float32)
+        # On average a quarter of them are rounded to the farther neighbour.
+        assert 0.2 < (np.asarray(ours, np.float32) != nearest).mean() < 0.3
+    # A step's own update is that of moments which are not rounded yet.
+    config, params = OptimizerConfig(clip_norm=None), {"kernel": gradient}
+    own, usual = (
+        updates_of(dataclasses.replace(config, moment_dtype=dtype), params, [params])["kernel"]
+        for dtype in ("bfloat16", "float32")
+    )
+    np.testing.assert_array_equal(own, usual)
 
 
 @pytest.mark.parametrize("name", ["adamw", "lamb"])

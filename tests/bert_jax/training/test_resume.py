@@ -27,6 +27,7 @@ OPTIMIZERS = {
     "lamb": OptimizerConfig("lamb", bias_correction="adam"),
     "stable_adamw": OptimizerConfig("stable_adamw", bias_correction="adam"),
     "muon": OptimizerConfig("muon"),
+    "bfloat16": OptimizerConfig("muon", moment_dtype="bfloat16"),
 }
 
 
@@ -34,6 +35,7 @@ OPTIMIZERS = {
     ("objective", "encoder", "optimizer"),
     [
         ("mlm_nsp", "bert", "adamw"),
+        ("mlm_nsp", "bert", "bfloat16"),
         pytest.param("mlm_nsp", "modern", "muon", marks=pytest.mark.slow),
         # `test_program_of_objectives.py` resumes every objective and encoder on eight devices.
         pytest.param("rtd", "albert_pre", "adamw", marks=pytest.mark.slow),
