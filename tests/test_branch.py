@@ -99,6 +99,10 @@ def test_a_branch_that_has_lost_its_checkpoints_does_not_begin_at_step_0(
             ("--optimizer.name", "lamb", "--optimizer.bias-correction", "adam"),
             "does not fit: optimizer.name adamw -> lamb",
         ),
+        (
+            ("--optimizer.moment-dtype", "bfloat16"),
+            "does not fit: optimizer.moment_dtype float32 -> bfloat16; undo these changes",
+        ),
         (("--objective.z-loss", "1e-4"), "does not fit: objective.z_loss 0.0 -> 0.0001; undo these changes"),
         (("--model.pooler", "transform"), "does not fit: model.pooler tanh -> transform"),
         (("--objective", "mlm"), "does not fit: objective mlm_nsp -> mlm"),

@@ -43,8 +43,8 @@ _WRITTEN = (TOKENIZER_DIRECTORY, METRICS_FILE, TENSORBOARD_DIRECTORY, DIRECTORY)
 
 # Settings that must stay as they are even if the state has the same arrays.
 _FIXED = (*(f"model.{name}" for name in (*MODEL_SIZES, *OPTIONAL_SIZES, *MODEL_PARTS)), "optimizer.name")
-# Settings of which some values change the arrays: other sums, other heads.
-_OF_ARRAYS = ("model.pooler", "objective")
+# Settings of which some values change the arrays: other sums, other heads, other dtypes.
+_OF_ARRAYS = ("model.pooler", "objective", "optimizer.moment_dtype")
 
 
 @dataclasses.dataclass(frozen=True)
