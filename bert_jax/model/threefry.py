@@ -1,4 +1,4 @@
-"""Random bits as a pure function of a key and an element's place, for dropout and for rounding.
+"""Random bits for dropout as a pure function of a key and an element's place.
 
 jax.random does not run inside a kernel, and a TPU's own generator depends on how work is cut into steps.
 On CPU, XLA vectorises these rounds, but not jax.random's generators.
