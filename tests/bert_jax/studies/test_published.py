@@ -13,7 +13,7 @@ from experiments import STUDIES
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 
 
-@pytest.mark.parametrize("name", ["pretraining_seeds", "table5", "table6", "table7", "table8"])
+@pytest.mark.parametrize("name", ["departures", "pretraining_seeds", "table5", "table6", "table7", "table8"])
 def test_a_published_study_can_be_continued(name: str, tmp_path: Path) -> None:
     with tarfile.open(RESULTS / f"{name}_small.tar.xz") as records:
         records.extractall(tmp_path, filter="data")
