@@ -13,13 +13,17 @@ from experiments import STUDIES
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 
 
-@pytest.mark.parametrize("name", ["departures", "pretraining_seeds", "table5", "table6", "table7", "table8"])
+@pytest.mark.parametrize(
+    "name", ["best_small", "departures", "pretraining_seeds", "table5", "table6", "table7", "table8"]
+)
 def test_a_published_study_can_be_continued(name: str, tmp_path: Path) -> None:
     with tarfile.open(RESULTS / f"{name}_small.tar.xz") as records:
         records.extractall(tmp_path, filter="data")
     study = STUDIES[name]
     scale = study.scales["small"]
-    first = read_record(tmp_path / study.at(scale).base / "seed-0" / "pretraining").experiment
+    first = read_record(
+        tmp_path / study.at(scale).base / f"seed-{scale.first_seed}" / "pretraining"
+    ).experiment
     corpus = {"data.corpus": first.data.corpus, "model.vocab_size": first.model.vocab_size}
     plan = make_plan(study, "small", scale, corpus)
     check_unchanged(tmp_path, plan, read_study(tmp_path)["corpus"], first.model.vocab_size)
