@@ -7,6 +7,7 @@ import dataclasses
 import math
 from typing import Literal
 
+from bert_jax.model_config import DType
 from data_pipeline.checks import (
     check_above_zero,
     check_not_negative,
@@ -20,7 +21,6 @@ OptimizerName = Literal["adamw", "lamb", "stable_adamw", "muon"]
 DecayShape = Literal["polynomial", "cosine", "sqrt"]
 DecayStart = Literal["step_0", "warmup_end"]
 BiasCorrection = Literal["none", "adam"]
-MomentDType = Literal["float32", "bfloat16"]
 ParallelMode = Literal["jit", "pmap"]
 PrngImplementation = Literal["rbg", "threefry2x32"]
 Remat = Literal["none", "layers"]
@@ -60,7 +60,7 @@ class OptimizerConfig:
     """Decay rate of the second moment."""
     epsilon: float = 1e-6
     """Added to the square root of the second moment."""
-    moment_dtype: MomentDType = "float32"
+    moment_dtype: DType = "float32"
     """dtype in which the moments are kept from step to step. bfloat16 halves
     their memory; they are then rounded up or down at random, so that they are
     right on average (Muon's momentum: to nearest)."""

@@ -466,6 +466,12 @@ def test_a_file_that_is_no_study_is_refused(
     assert message in said
 
 
+def test_a_file_without_a_name_names_its_studies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from tests.bert_jax.studies.small_study import STUDY\n")
+    assert f"{file} has tiny" in refusal(["study", "--file", str(file), "--output", "out"], capsys)
+
+
 def test_a_file_may_import_the_one_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "beside_my_study.py").write_text("from tests.bert_jax.studies.small_study import STUDY\n")

@@ -373,6 +373,11 @@ def test_a_run_resumes_across_changes_of_batch_size_and_objective(
     assert main(arguments(stopped, corpus, *flags)) == 0
     assert "resuming from step 5 of 40" in capsys.readouterr().out
     assert_same_run(stopped, whole)
+    assert main(["evaluate", "--workdir", str(whole)]) == 0
+    causal, masked = capsys.readouterr().out.split("step 40, phase 1, length 16:\n")
+    assert causal.startswith("step 40, phase 0, length 16:\n")
+    assert " lm_loss" in causal
+    assert " mlm_loss" in masked
 
 
 def test_nan_stops_the_run_and_spares_the_good_checkpoint(
