@@ -54,7 +54,7 @@ def not_computed(experiment: Experiment, length: int, predictions: int) -> int:
     """FLOPs of the last layer at positions that nothing is predicted from, which are counted all the same."""
     objective, model = experiment.objective, experiment.model
     queries = predictions + experiment.data.max_instances_per_row
-    if isinstance(objective, LeftToRight | HybridLanguageModel):
+    if isinstance(objective, LeftToRight | HybridLanguageModel) or not predictions:  # a causal phase
         return 0
     if isinstance(objective, MaskedLMAndSpanBoundary):  # the masked position and those beside its span
         queries = 3 * predictions
