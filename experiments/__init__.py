@@ -13,6 +13,7 @@ from experiments.figure5 import FIGURE5
 from experiments.gpt_bert import GPT_BERT_BASE
 from experiments.large import LARGE
 from experiments.modern import MODERN_BASE, MODERN_LARGE
+from experiments.moments import MOMENTS
 from experiments.packed import BASE_PACKED
 from experiments.pretraining_seeds import PRETRAINING_SEEDS
 from experiments.quickstart import QUICKSTART, QUICKSTART_BERT
@@ -57,7 +58,7 @@ STUDIES: dict[str, Study] = {
     study.name: study
     for study in (
         *(SMOKE_STUDY, TABLE5, table6.TABLE6, TABLE7, table8.TABLE8, FIGURE5, PRETRAINING_SEEDS),
-        *(DEPARTURES, BEST_SMALL_STUDY),
+        *(DEPARTURES, BEST_SMALL_STUDY, MOMENTS),
     )
 }
 """The studies that `bert-jax study` knows by name."""
