@@ -6,8 +6,6 @@ The parts that `ModelConfig` names are modules beside this one: `positions`, `no
 Shapes: B batch, T length, D hidden, E embedding width, N heads, K head width, F feed-forward width.
 """
 
-import functools
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -26,6 +24,7 @@ from bert_jax.model.normalization import (
 )
 from bert_jax.model.packed_rows import instances_of
 from bert_jax.model.positions import POSITIONS, positions_of
+from bert_jax.model.word_embeddings import WordEmbeddings
 from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch
 
@@ -50,17 +49,17 @@ class Embeddings(nn.Module):
     config: ModelConfig
 
     def setup(self) -> None:
-        embed = functools.partial(
-            nn.Embed,
-            features=self.config.embedding_width,
-            embedding_init=initializer(self.config),
+        config = self.config
+        self.word_embeddings = WordEmbeddings(config)
+        positions = POSITIONS[config.positions]
+        self.position_embeddings = positions and positions(config)
+        self.segment_embeddings = (
+            nn.Embed(config.type_vocab_size, config.embedding_width, embedding_init=initializer(config))
+            if config.type_vocab_size
+            else None
         )
-        self.word_embeddings = embed(self.config.vocab_size)
-        positions = POSITIONS[self.config.positions]
-        self.position_embeddings = positions and positions(self.config)
-        self.segment_embeddings = embed(self.config.type_vocab_size) if self.config.type_vocab_size else None
-        self.layer_norm = after_embeddings(self.config, "layer_norm")
-        self.dropout = Dropout(self.config.dropout_rate)
+        self.layer_norm = after_embeddings(config, "layer_norm")
+        self.dropout = Dropout(config.dropout_rate)
 
     def __call__(self, batch: Batch, deterministic: bool) -> jax.Array:
         x_BTE = self.word_embeddings(batch["input_ids"])
@@ -208,8 +207,8 @@ class Encoder(nn.Module):
         return [context_of[config] for config in configs]
 
     def word_embedding_table(self) -> jax.Array:
-        """float32 [vocab_size, E]: the table that the language model head shares."""
-        return self.embeddings.word_embeddings.embedding
+        """float32 [N, V, E]: the copies of the table that the language model head shares."""
+        return self.embeddings.word_embeddings.copies_NVE
 
 
 class JoinedEncoder(nn.Module):
@@ -249,5 +248,5 @@ class JoinedEncoder(nn.Module):
         return [jnp.concatenate(states, axis=-1) for states in zip(*each, strict=True)]
 
     def word_embedding_table(self) -> jax.Array:
-        """float32 [vocab_size, E]: the table that the language model head shares."""
-        return self.embeddings.word_embeddings.embedding
+        """float32 [N, V, E]: the copies of the table that the language model head shares."""
+        return self.embeddings.word_embeddings.copies_NVE

@@ -1,7 +1,8 @@
 """Modules on top of the encoder: pooler (of fine-tuning too), language model head, next sentence head,
 replaced token head, span boundary head.
 
-Shapes: B batch, T length, D hidden, E embedding width, P predictions, V vocabulary.
+Shapes: B batch, T length, D hidden, E embedding width, P predictions, V vocabulary,
+N copies of the word embeddings.
 """
 
 import flax.linen as nn
@@ -12,6 +13,7 @@ from bert_jax.model.feed_forward import activation
 from bert_jax.model.linear import Linear, initializer
 from bert_jax.model.normalization import make_norm
 from bert_jax.model.size import SPAN_POSITION_WIDTH, SPAN_POSITIONS
+from bert_jax.model.word_embeddings import multiply_by_words
 from bert_jax.model_config import ModelConfig
 
 
@@ -52,15 +54,13 @@ class LanguageModelHead(nn.Module):
     config: ModelConfig
 
     @nn.compact
-    def __call__(self, x_BPD: jax.Array, embeddings_VE: jax.Array) -> jax.Array:
-        """float32 logits [B, P, V] for hidden states [B, P, D] and the word embeddings [V, E]."""
+    def __call__(self, x_BPD: jax.Array, embeddings_NVE: jax.Array) -> jax.Array:
+        """float32 logits [B, P, V] for hidden states [B, P, D] and `WordEmbeddings.copies_NVE`."""
         width = self.config.embedding_width
         x_BPE = activation(self.config, Linear(self.config, (width,), name="dense")(x_BPD))
         x_BPE = make_norm(self.config, "layer_norm")(x_BPE)
         bias_V = self.param("bias", nn.initializers.zeros, (self.config.vocab_size,))
-        embeddings_VE = embeddings_VE.astype(self.config.dtype)
-        rows = x_BPE.reshape(-1, width)
-        logits = jnp.einsum("me,ve->mv", rows, embeddings_VE, preferred_element_type=jnp.float32)
+        logits = multiply_by_words(x_BPE.reshape(-1, width), embeddings_NVE)
         return (logits + bias_V).reshape(*x_BPE.shape[:-1], -1)
 
 
@@ -96,7 +96,7 @@ class SpanBoundaryHead(nn.Module):
 
     @nn.compact
     def __call__(
-        self, left_BPD: jax.Array, right_BPD: jax.Array, places_BP: jax.Array, embeddings_VE: jax.Array
+        self, left_BPD: jax.Array, right_BPD: jax.Array, places_BP: jax.Array, embeddings_NVE: jax.Array
     ) -> jax.Array:
         """float32 logits [B, P, V].
 
@@ -104,7 +104,7 @@ class SpanBoundaryHead(nn.Module):
           left_BPD, right_BPD: hidden states of the tokens before and after each masked token's span.
           places_BP: int, tokens of the span that are before the masked one; from `SPAN_POSITIONS` on all
             places have the last embedding.
-          embeddings_VE: the word embeddings.
+          embeddings_NVE: `WordEmbeddings.copies_NVE`.
         """
         config = self.config
         embed = nn.Embed(
@@ -114,4 +114,4 @@ class SpanBoundaryHead(nn.Module):
         around = jnp.concatenate([left_BPD, right_BPD, positions], axis=-1)
         x_BPD = activation(config, Linear(config, (config.hidden_size,), name="dense")(around))
         x_BPD = make_norm(config, "layer_norm")(x_BPD)
-        return LanguageModelHead(config, name="language_model")(x_BPD, embeddings_VE)
+        return LanguageModelHead(config, name="language_model")(x_BPD, embeddings_NVE)

@@ -104,7 +104,7 @@ def test_states_and_logits_are_those_of_transformers(global_every: int) -> None:
 
     states = encoder.apply({"params": params["encoder"]}, batch, True, method="hidden_states")
     table = params["encoder"]["embeddings"]["word_embeddings"]["embedding"]
-    logits = LanguageModelHead(MODEL).apply({"params": params["language_model"]}, states[-1], table)
+    logits = LanguageModelHead(MODEL).apply({"params": params["language_model"]}, states[-1], table[None])
     their_states, their_logits = theirs(params, batch)
     real = mask > 0
     apart = [

@@ -208,7 +208,7 @@ def test_bfloat16_logits_are_added_up_in_float32() -> None:
     table = params["encoder"]["embeddings"]["word_embeddings"]["embedding"]
     # Not compiled: XLA may keep more precision than it is asked for. The bias is 0, so logits that
     # were added up in bfloat16 would all be bfloat16 numbers.
-    logits = LanguageModelHead(config).apply({"params": params["language_model"]}, states, table)
+    logits = LanguageModelHead(config).apply({"params": params["language_model"]}, states, table[None])
     assert (logits != logits.astype(jnp.bfloat16).astype(jnp.float32)).any()
 
 

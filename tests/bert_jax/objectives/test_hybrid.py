@@ -48,8 +48,9 @@ def test_causal_rows_are_those_of_a_causal_model_and_others_of_a_masked_one() ->
     ):
         config = dataclasses.replace(MODEL, attention=attention)
         encode = jax.jit(functools.partial(Encoder(config).apply, deterministic=True))
+        head = LanguageModelHead(config).apply
         states = encode({"params": PARAMS["encoder"]}, {**BATCH, "input_ids": ids})
-        logits = LanguageModelHead(config).apply({"params": PARAMS["next_token"]}, states[:, :-1], table)
+        logits = head({"params": PARAMS["next_token"]}, states[:, :-1], table[None])
         np.testing.assert_allclose(outputs()[rows], logits[rows], rtol=1e-4, atol=1e-4)
 
 

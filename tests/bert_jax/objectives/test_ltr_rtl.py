@@ -48,7 +48,9 @@ def test_logits_are_those_of_a_model_for_each_direction(batch: dict) -> None:
     left, right = each_alone(PARAMS["encoder"], batch)
     table = PARAMS["encoder"]["embeddings"]["word_embeddings"]["embedding"]
     head = functools.partial(
-        LanguageModelHead(MODEL.stacks[0]).apply, {"params": PARAMS["neighbour_token"]}, embeddings_VE=table
+        LanguageModelHead(MODEL.stacks[0]).apply,
+        {"params": PARAMS["neighbour_token"]},
+        embeddings_NVE=table[None],
     )
     expected = np.concatenate([head(left[:, :-1]), head(right[:, 1:])], axis=1)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
