@@ -77,7 +77,7 @@ QUICKSTART = replace(
         bias_correction="adam",
         beta2=0.98,
         decay_shape="cosine",
-        # The run reads the corpus six times; with the usual 0.01 it fits the text that it has seen too closely.
+        # The run reads the corpus six times. With the usual 0.01 it fits that text too closely.
         weight_decay=0.1,
     ),
 )

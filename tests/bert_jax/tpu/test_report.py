@@ -35,8 +35,8 @@ def without_kernel() -> Report:
 def test_gradients_are_added_over_chips(report: Report) -> None:
     exchanged = sum(o.count * o.result_bytes for o in report.costs.exchanges)
     assert {o.kind for o in report.costs.exchanges} == {"all-reduce"}
-    # Gradients of kernels are bfloat16, all others float32. That of the word embeddings is exchanged once, and
-    # of the position embeddings only the rows in use.
+    # Gradients of kernels are bfloat16, all others float32. That of the word embeddings is exchanged once, of
+    # the position embeddings only the rows in use.
     in_use = dataclasses.replace(MODEL, max_position_embeddings=PHASE.max_seq_length)
     params = flatten_dict(abstract_params(in_use))
     expected = sum(leaf.size * (2 if path[-1] == "kernel" else 4) for path, leaf in params.items())
