@@ -1,5 +1,7 @@
 """The axes of the mesh that mode jit computes on, and the mesh that a function is traced for."""
 
+import math
+
 import jax
 from jax.sharding import AbstractMesh, PartitionSpec
 
@@ -16,3 +18,9 @@ def mesh_in_use() -> AbstractMesh | None:
     """
     mesh = jax.sharding.get_abstract_mesh()
     return mesh if mesh.axis_names == AXES else None
+
+
+def batch_parts() -> int:
+    """The number of parts that a batch's rows have on the mesh in use; 1 without a mesh."""
+    mesh = mesh_in_use()
+    return math.prod(mesh.shape[axis] for axis in BATCH_AXES) if mesh else 1

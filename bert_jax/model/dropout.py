@@ -6,14 +6,13 @@ used, so the expectation is exact. Each 32-bit word of the generator serves two 
 """
 
 import functools
-import math
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from bert_jax.mesh import BATCH_AXES, BATCH_SPEC, mesh_in_use
+from bert_jax.mesh import BATCH_AXES, BATCH_SPEC, batch_parts
 from bert_jax.model import threefry
 
 RESOLUTION = 1 << 16
@@ -58,8 +57,7 @@ def scale_up(dropped: int) -> float:
 
 def _draw(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """As `_random_16_bits`; with rbg on a mesh, each device draws only the rows that it holds."""
-    mesh = mesh_in_use()
-    parts = math.prod(mesh.shape[axis] for axis in BATCH_AXES) if mesh else 1
+    parts = batch_parts()
     # threefry2x32 bits are drawn for the whole batch, so that they are the same however rows are spread.
     if parts == 1 or shape[0] % parts or not _is_rbg(key):
         return _random_16_bits(key, shape)

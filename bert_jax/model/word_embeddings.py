@@ -4,7 +4,6 @@ Where devices share a batch, each has a copy of the table that counts as an arra
 gradients of both uses, and only their sum is exchanged between devices; XLA alone would exchange both.
 """
 
-import math
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -12,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from bert_jax.mesh import BATCH_AXES, BATCH_SPEC, mesh_in_use
+from bert_jax.mesh import BATCH_AXES, BATCH_SPEC, batch_parts
 from bert_jax.model.linear import initializer
 from bert_jax.model_config import ModelConfig
 
@@ -26,22 +25,11 @@ class WordEmbeddings(nn.Module):
         shape = (self.config.vocab_size, self.config.embedding_width)
         embedding_VE = self.param("embedding", initializer(self.config), shape)
         # Both uses must read the same copies; the gradients of others would be exchanged once more.
-        self.copies_NVE = copy_to_devices(embedding_VE)
+        self.copies_NVE = _copy_to_devices(embedding_VE)
 
     def __call__(self, ids_BT: jax.Array) -> jax.Array:
         """float32 [B, T, E]."""
         return _for_each_part(lambda table, ids: jnp.take(table, ids, axis=0), self.copies_NVE, ids_BT)
-
-
-def copy_to_devices(table_VE: jax.Array) -> jax.Array:
-    """The table once for each of the N parts of a batch on the mesh, [N, V, E]; N is 1 without a mesh."""
-    mesh = mesh_in_use()
-    parts = math.prod(mesh.shape[axis] for axis in BATCH_AXES) if mesh else 1
-    if parts == 1:
-        return table_VE[None]
-    copies_NVE = jnp.broadcast_to(table_VE, (parts, *table_VE.shape))
-    as_it_is = PartitionSpec.UNCONSTRAINED  # the vocabulary may be split over the axis tensor
-    return jax.lax.with_sharding_constraint(copies_NVE, PartitionSpec(BATCH_AXES, as_it_is, as_it_is))
 
 
 def multiply_by_words(x_ME: jax.Array, copies_NVE: jax.Array) -> jax.Array:
@@ -49,13 +37,23 @@ def multiply_by_words(x_ME: jax.Array, copies_NVE: jax.Array) -> jax.Array:
 
     Args:
       x_ME: the vectors.
-      copies_NVE: float32, from `copy_to_devices`.
+      copies_NVE: float32, `WordEmbeddings.copies_NVE`.
     """
 
     def product(table: jax.Array, x: jax.Array) -> jax.Array:
         return jnp.einsum("me,ve->mv", x, table.astype(x.dtype), preferred_element_type=jnp.float32)
 
     return _for_each_part(product, copies_NVE, x_ME)
+
+
+def _copy_to_devices(table_VE: jax.Array) -> jax.Array:
+    """The table once for each of the N parts of a batch on the mesh, [N, V, E]; N is 1 without a mesh."""
+    parts = batch_parts()
+    if parts == 1:
+        return table_VE[None]
+    copies_NVE = jnp.broadcast_to(table_VE, (parts, *table_VE.shape))
+    as_it_is = PartitionSpec.UNCONSTRAINED  # the vocabulary may be split over the axis tensor
+    return jax.lax.with_sharding_constraint(copies_NVE, PartitionSpec(BATCH_AXES, as_it_is, as_it_is))
 
 
 def _for_each_part(
