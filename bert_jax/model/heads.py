@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.model.feed_forward import activation
+from bert_jax.model.feed_forward import activation, gelu_exact
 from bert_jax.model.linear import Linear, initializer
 from bert_jax.model.normalization import make_norm
 from bert_jax.model.size import SPAN_POSITION_WIDTH, SPAN_POSITIONS
@@ -37,7 +37,7 @@ class Pooler(nn.Module):
             case "tanh":
                 return jnp.tanh(x)
             case "gelu_exact":
-                return nn.gelu(x, approximate=False)
+                return gelu_exact(x)
             case "relu":
                 return nn.relu(x)
             case "transform":
