@@ -218,8 +218,7 @@ _BASE_SETTINGS: Changes = {
     "data.phases": BASE.data.phases,
     "num_train_steps": BASE.num_train_steps,
 }
-# At the rate of SMALL alone, `all_mask` learns no more than how frequent tokens are. The base has left its
-# plateau after 500 steps. With 39 arms, more steps or fine-tunings would take many hours.
+# The base has left its plateau after 500 steps. With 39 arms, more steps or fine-tunings would take many hours.
 _SMALL: Changes = {
     **SMALL,
     **LARGER,

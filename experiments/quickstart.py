@@ -3,7 +3,7 @@
     bert-jax pretrain quickstart --workdir runs/quickstart
 
 Corpus: English prose of the documentation of the installed Python packages, made on the spot with
-a vocabulary of 4,096 word pieces. Hardware: 2 CPU cores, 6 to 9 minutes in all.
+a vocabulary of 4,096 word pieces. Hardware: 2 CPU cores, 5 to 9 minutes in all.
 Expected: held-out MLM accuracy at least 5 times that of always guessing the most frequent token.
 
 `quickstart` has the parts of today's encoders, and masked LM alone; it exports as ModernBertForMaskedLM.

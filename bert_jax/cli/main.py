@@ -45,7 +45,7 @@ options:
   --version     show the version
 
 To begin, train a small model on the documentation installed beside this
-package (six to nine minutes on two cores):
+package (five to nine minutes on two cores):
   bert-jax pretrain quickstart --workdir runs/quickstart
 
 exit status: 0 done; 1 training stopped on NaN or infinity, a run of a study

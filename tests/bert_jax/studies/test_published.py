@@ -14,7 +14,8 @@ RESULTS = Path(__file__).parents[3] / "docs" / "results"
 
 
 @pytest.mark.parametrize(
-    "name", ["best_small", "departures", "pretraining_seeds", "table5", "table6", "table7", "table8"]
+    "name",
+    ["best_small", "departures", "moments", "pretraining_seeds", "table5", "table6", "table7", "table8"],
 )
 def test_a_published_study_can_be_continued(name: str, tmp_path: Path) -> None:
     with tarfile.open(RESULTS / f"{name}_small.tar.xz") as records:
