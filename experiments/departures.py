@@ -218,7 +218,8 @@ _BASE_SETTINGS: Changes = {
     "data.phases": BASE.data.phases,
     "num_train_steps": BASE.num_train_steps,
 }
-# The base has left its plateau after 500 steps. With 39 arms, more steps or fine-tunings would take many hours.
+# The base has left its plateau after 500 steps. With 39 arms, more steps or fine-tunings would take many
+# hours.
 _SMALL: Changes = {
     **SMALL,
     **LARGER,
