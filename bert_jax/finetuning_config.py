@@ -8,7 +8,7 @@ from typing import Literal
 
 from bert_jax.config import RunConfig
 from bert_jax.model_config import ModelConfig
-from data_pipeline.checks import check_above_zero, check_positive
+from data_pipeline.checks import check_above_zero, check_positive, check_types
 from data_pipeline.errors import UserError
 
 Combination = Literal["concat", "sum", "weighted", "each"]
@@ -24,6 +24,7 @@ class LayerRates:
     """Number of lowest layers to freeze, besides the embeddings; 0: the embeddings alone; None: nothing."""
 
     def __post_init__(self) -> None:
+        check_types(self, "")
         if not 0 < self.layer_decay <= 1:
             raise UserError(f"layer_decay is {self.layer_decay}; it must be above 0 and at most 1")
         if self.frozen_layers is not None and self.frozen_layers < 0:
@@ -52,6 +53,7 @@ class FeatureConfig:
     """Units of each direction of the BiLSTM."""
 
     def __post_init__(self) -> None:
+        check_types(self, "features.")
         if not self.layers:
             raise UserError("layers is empty; name at least one, such as -1")
         if self.combine == "each" and min(self.layers) < 0:
@@ -104,6 +106,7 @@ class FineTuningConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_types(self, "")
         check_positive("num_labels", self.num_labels)
         if not 0 <= self.warmup_proportion < 1:
             raise UserError(

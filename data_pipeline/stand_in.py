@@ -249,7 +249,7 @@ def _hashes(directory: Path) -> dict[str, str]:
 
 def _root() -> Path:
     cache = os.environ.get("BERT_JAX_CACHE") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "bert-jax"
+    return Path(cache).expanduser().absolute() / "bert-jax"
 
 
 def _copy_here(

@@ -304,6 +304,30 @@ def test_a_damaged_checkpoint_stays_in_the_bucket(server: BucketServer, tmp_path
     assert {"checkpoints/5/x", "damaged-checkpoints/5/x"} <= set(bucket.BucketDirectory(RUN).list())
 
 
+@pytest.mark.usefixtures("server")
+def test_damaged_checkpoints_of_one_step_stay_apart_in_the_bucket(tmp_path: Path) -> None:
+    for content in ("once", "twice", "again"):
+        (tmp_path / "x").write_text(content)
+        upload(tmp_path, bucket.BucketDirectory(f"{RUN}/{DIRECTORY}/5"))
+        with directory_of_run(RUN) as directory:
+            files_of(directory).put_aside(5)
+    aside = bucket.BucketDirectory(f"{RUN}/damaged-checkpoints")
+    assert [(aside.read(f"{name}/x") or (b"", 0))[0] for name in ("5", "5.1", "5.2")] == [
+        *(b"once", b"twice", b"again")
+    ]
+
+
+@pytest.mark.usefixtures("server")
+def test_a_relative_cache_is_found_from_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BERT_JAX_CACHE", "relative")
+    with directory_of_run(RUN) as directory:
+        monkeypatch.chdir("/")
+        assert directory.is_dir()
+        for link in directory.rglob("*"):
+            assert link.exists()
+
+
 def test_checkpoints_of_a_mounted_bucket_are_whole_in_the_bucket_and_the_other_way_round(
     server: BucketServer, tmp_path: Path
 ) -> None:

@@ -119,3 +119,11 @@ def test_a_report_shows_the_one_that_is_asked_for(grid: Path, capsys: pytest.Cap
     ):
         assert main(["report", run, "--metric", word]) == 2
         assert capsys.readouterr().err == f"bert-jax: error: {message}\n"
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"metrics": {"accuracy": "high"}}'])
+def test_a_damaged_result_is_named(content: str, grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = grid / "out" / "trials" / FIRST / "result.json"
+    file.write_text(content)
+    assert finetune(grid, "1e-3") == 2
+    assert f"{file} is damaged; remove it, and the trial is finished again" in capsys.readouterr().err

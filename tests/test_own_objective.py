@@ -195,7 +195,13 @@ def test_an_objective_of_the_working_directory_is_found(
     assert "" not in sys.path
 
 
-@pytest.mark.parametrize("name", ["mlmm", "no_such_module:Mine", "tests.test_own_objective:SegmentModel"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("mlmm", "no_such_module:Mine", "tests.test_own_objective:SegmentModel"),
+        "bert_jax.objectives.tokens:TokenObjective",
+    ],
+)
 def test_a_name_that_is_none_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pretrain", "base", "--workdir", "runs/x", "--objective", name]) == 2
     assert repr(name) in capsys.readouterr().err

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from bert_jax.cli.parsing import check_name, peek, take_name
 from bert_jax.objectives import find_objective
+from bert_jax.objectives.base import Objective
 from bert_jax.objectives.experiment import Experiment
+from data_pipeline.errors import UserError
 from experiments import ALIASES, EXPERIMENTS
 
 _NAMES = (*EXPERIMENTS, *ALIASES)
@@ -34,7 +36,18 @@ def take_experiment(argv: Sequence[str], *, usage: str, page: str) -> tuple[str,
         return name, EXPERIMENTS[name]
     # Only for a class that the user names: a model's directory must not choose code of this directory to run.
     with _working_directory_on_path():
-        return name, EXPERIMENTS[name].with_objective(find_objective(objective)())
+        return name, EXPERIMENTS[name].with_objective(_make_objective(objective))
+
+
+def _make_objective(name: str) -> Objective:
+    kind = find_objective(name)
+    try:
+        return kind()
+    except TypeError as error:
+        raise UserError(
+            f"--objective {name!r} must have all methods of an objective, and a default for each setting: "
+            f"{error}"
+        ) from None
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from bert_jax.objectives import language_model
 from bert_jax.objectives.base import register
 from bert_jax.objectives.mlm import MaskedLM
 from bert_jax.task import Batch, Sums
+from data_pipeline.checks import check_types
 from data_pipeline.errors import UserError
 
 with epy.lazy_imports():  # settings are read, and help is printed, without jax
@@ -43,6 +44,7 @@ class HybridLanguageModel(MaskedLM):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_types(self, "objective.")
         if not 0 < self.causal_fraction < 1:
             raise UserError(
                 f"objective.causal_fraction is {self.causal_fraction:g}; it must be above 0 and below 1; "

@@ -100,7 +100,7 @@ class Leases:
 
     @contextlib.contextmanager
     def hold_when_free(self, job: PurePosixPath) -> Iterator[None]:
-        """As `hold`, but waits until this worker has the job; for what takes moments."""
+        """As `hold`, but waits until this worker has the job."""
         while True:
             with self.hold(job) as has:
                 if has:

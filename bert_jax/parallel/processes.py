@@ -232,6 +232,7 @@ class _SharedInterrupt(Interrupt):
         reached = multihost_utils.reached_preemption_sync_point(next(_asked))
         if reached:
             self.signal_name = "SIGTERM"
+            Interrupt.num_requests += 1
         return reached
 
     def pass_on(self, _: int, __: FrameType | None) -> None:
@@ -250,7 +251,7 @@ def number_from(variable: str, default: T) -> int | T:
     text = os.environ.get(variable)
     if text is None:
         return default
-    if not text.isdigit():
+    if not text.isdecimal():
         raise UserError(f"the environment variable {variable} is {text!r}; it must be a whole number")
     return int(text)
 

@@ -57,5 +57,5 @@ def _make_once(leases: Leases, path: Path, mark: Path, make: Callable[[], object
     """Makes what lies at `path`, unless `mark` shows that it is complete."""
     if not mark.exists():
         with leases.hold_when_free(PurePosixPath(path.name)):
-            if not mark.exists():  # another machine may have made it meanwhile
+            if not mark.exists():  # another worker may have made it meanwhile
                 make()

@@ -22,6 +22,7 @@ import joblib
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.parallel.chips import find_chips
 from bert_jax.studies.plan import Job, Plan, PretrainingJob
+from data_pipeline.config import Phase
 
 Jobs: TypeAlias = Literal["all", "pretrainings", "measures"]
 
@@ -98,11 +99,19 @@ def memory_of(experiment: Experiment) -> float:
     model = experiment.model
     batches, parts = experiment.stretches, experiment.parallel.accumulation_steps
     positions = max(s.batch_size * s.phase.max_seq_length for s in batches) / parts
-    predictions = max(s.batch_size * s.phase.max_predictions_per_seq for s in batches) / parts
+    predictions = max(s.batch_size * _predictions_of_row(experiment, s.phase) for s in batches) / parts
     activations = 4 * positions * model.hidden_size * model.num_layers * _VALUES_PER_UNIT
     logits = 3 * 4 * predictions * model.vocab_size
     parameters = experiment.objective.num_parameters(model) * _BYTES_PER_PARAMETER
     return _BYTES_OF_A_PROCESS + parameters + activations + logits
+
+
+def _predictions_of_row(experiment: Experiment, phase: Phase) -> float:
+    """How many positions of a row have logits, by what one more word costs in FLOPs."""
+    model, sizes = experiment.model, (phase.max_seq_length, phase.max_predictions_per_seq, 1)
+    larger = dataclasses.replace(model, vocab_size=model.vocab_size + 1)
+    flops = [experiment.objective.flops(one, *sizes) for one in (model, larger)]
+    return (flops[1] - flops[0]) / (3 * 2 * model.embedding_width)
 
 
 def _available_memory() -> float:

@@ -5,6 +5,7 @@ import functools
 import itertools
 import math
 import statistics
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -289,7 +290,7 @@ def _outcomes(files: _Files, metric: str) -> np.ndarray | None:
                 if metric not in found:
                     return None
                 arrays.append(found[metric])
-        except (OSError, ValueError, EOFError, BadZipFile) as error:
+        except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
             what = f"{path} is damaged; remove {path.parent}, and the job is done again"
             raise bad_input(error, path, what) from None
     alike = len({array.shape for array in arrays}) == 1 and len({len(of_seed) for of_seed in files}) == 1

@@ -10,6 +10,7 @@ import abc
 import concurrent.futures
 import contextlib
 import hashlib
+import itertools
 import json
 import shutil
 import tempfile
@@ -95,7 +96,7 @@ class _InDirectory(CheckpointFiles):
         return (self._directory / str(step)).absolute()  # Orbax refuses relative paths
 
     def steps(self) -> list[int]:
-        return sorted(int(path.name) for path in self._directory.glob("*") if path.name.isdigit())
+        return sorted(int(path.name) for path in self._directory.glob("*") if path.name.isdecimal())
 
     def tidy(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -114,11 +115,8 @@ class _InDirectory(CheckpointFiles):
     def put_aside(self, step: int) -> None:
         aside = self._workdir / DAMAGED_DIRECTORY
         aside.mkdir(exist_ok=True)
-        target, number = aside / str(step), 0
-        while target.exists():
-            number += 1
-            target = aside / f"{step}.{number}"
-        self.path(step).rename(target)
+        target = next(name for name in _names_aside(step) if not (aside / name).exists())
+        self.path(step).rename(aside / target)
 
     @contextlib.contextmanager
     def here(self, step: int) -> Iterator[Path]:
@@ -157,7 +155,7 @@ class _InBucket(CheckpointFiles):
 
     def steps(self) -> list[int]:
         names = (name.split("/") for name in self._directory.list())
-        return sorted(int(name[0]) for name in names if name[0].isdigit() and name[1:] == [_COMMITTED])
+        return sorted(int(name[0]) for name in names if name[0].isdecimal() and name[1:] == [_COMMITTED])
 
     def tidy(self) -> None:
         finished = set(map(str, self.steps()))
@@ -170,8 +168,11 @@ class _InBucket(CheckpointFiles):
         directory.delete(list(directory.list()))
 
     def put_aside(self, step: int) -> None:
+        aside = self._run / DAMAGED_DIRECTORY
+        taken = {name.split("/")[0] for name in aside.list()}
+        target = next(name for name in _names_aside(step) if name not in taken)
         with self.here(step) as directory:
-            (self._run / DAMAGED_DIRECTORY / str(step)).upload(directory, _names(directory))
+            (aside / target).upload(directory, _names(directory))
         self.remove(step)
 
     @contextlib.contextmanager
@@ -211,6 +212,11 @@ class _InBucket(CheckpointFiles):
             if found[name].md5 != digest:
                 return f"{name} was altered"
         return None
+
+
+def _names_aside(step: int) -> Iterator[str]:
+    """Names for a damaged checkpoint, of which the first free one is taken: 10, 10.1, 10.2, ..."""
+    return itertools.chain([f"{step}"], (f"{step}.{number}" for number in itertools.count(1)))
 
 
 def _names(directory: Path) -> set[str]:

@@ -206,7 +206,8 @@ def limit_steps(steps: optax.GradientTransformation, config: OptimizerConfig) ->
         v_scale = 1 / (1 - config.beta2**moments.count)
 
         def limit(update: jax.Array, g: jax.Array, v: jax.Array) -> jax.Array:
-            surprise = jnp.sqrt((g * g / jnp.maximum(v * v_scale, config.epsilon**2)).mean())
+            expected = jnp.maximum(v.astype(jnp.float32) * v_scale, config.epsilon**2)
+            surprise = jnp.sqrt((g * g / expected).mean())
             return update / jnp.maximum(surprise, 1)
 
         return jax.tree.map(limit, updates, gradients, moments.nu), state

@@ -83,16 +83,12 @@ def read_record(directory: Path) -> FineTuningRecord:
         }
         tuples = {name: tuple(fields[name]) for name in ("labels", "starts")}
         return FineTuningRecord(**{**fields, **made, **tuples})
-    except KeyError as error:
-        raise UserError(
-            f"{directory} is no fine-tuned model's directory, which `bert-jax finetune` makes, or it is of "
-            f"another version of bert-jax: {path} has no {error}"
-        ) from None
-    except (OSError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise bad_input(
             error,
             path,
-            f"{directory} is not the directory of a fine-tuned model; `bert-jax finetune` makes them",
+            f"{directory} is not the directory of a fine-tuned model, which `bert-jax finetune` makes, or is "
+            f"of another version of bert-jax: {error!r}",
         ) from None
 
 

@@ -7,6 +7,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,7 +48,7 @@ def code(start: Mapping[str, Any]) -> dict[str, str]:
 
 
 def describe_code_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """A one-line note if versions, git state or XLA's flags changed since the run's last start, or no line.
+    """A one-line note if versions, git state, devices or XLA's flags changed since the last start, or none.
 
     Args:
       before: `this_start` of the last start.
@@ -60,8 +61,9 @@ def describe_code_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> 
 
 
 def _compiled_from(start: Mapping[str, Any]) -> dict[str, str]:
-    flags = start.get("xla_flags")
-    return {**code(start), **({"XLA_FLAGS": flags} if flags else {})}
+    flags, devices = start.get("xla_flags"), Counter(start["devices"])
+    of_devices = {"devices": ", ".join(f"{count} x {kind}" for kind, count in devices.items())}
+    return {**code(start), **of_devices, **({"XLA_FLAGS": flags} if flags else {})}
 
 
 def _xla_flags() -> str:

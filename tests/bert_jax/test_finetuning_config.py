@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import re
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,8 +13,10 @@ from flax.traverse_util import flatten_dict
 
 from bert_jax.config import ParallelConfig
 from bert_jax.finetuning_config import Combination, FeatureConfig, FineTuningConfig, LayerRates
+from bert_jax.formats.model_source import ModelSource
 from bert_jax.model.encoder import Encoder
 from bert_jax.model_config import Attention, ModelConfig
+from bert_jax.studies.measuring import finetune_arguments
 from bert_jax.tasks.ranking import InBatch, Triplet
 from bert_jax.tasks.tagging import Tagging
 from bert_jax.training.optimizer import make_optimizer
@@ -223,3 +227,25 @@ def test_layers_that_share_parameters_have_one_rate() -> None:
             dataclasses.replace(CONFIG, model=shared, rates=rates)
     changes = moved(LayerRates(frozen_layers=2), model=shared)
     assert [part for part, change in changes.items() if change] == ["classifier"]
+
+
+@pytest.mark.parametrize(
+    ("task", "flags", "message"),
+    [
+        (
+            "cola",
+            {"features.combine": "mean"},
+            "features.combine is 'mean'; valid: concat, sum, weighted, each",
+        ),
+        ("cola", {"features.layers": 3}, "features.layers is 3; it must be a tuple"),
+        ("cola", {"grid": "no"}, "grid is 'no'; it must be"),
+        ("cola", {"layer_decay": "0.8"}, "layer_decay is '0.8'; it must be a number"),
+        ("cola", {"warmup_proportion": "0.1"}, "warmup_proportion is '0.1'; it must be a number"),
+        ("cola", {"max_seq_length": "128"}, "max_seq_length is '128'; it must be a whole number"),
+        ("classify", {"folds": "5"}, "folds is '5'; it must be a whole number"),
+        ("squad", {"doc_stride": "64"}, "doc_stride is '64'; it must be a whole number"),
+    ],
+)
+def test_a_setting_of_another_type_is_refused(task: str, flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        finetune_arguments(task, flags, ModelSource(Path("model")), "data", Path("output"))

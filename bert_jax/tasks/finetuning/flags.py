@@ -11,7 +11,7 @@ from bert_jax.config import BiasCorrection, DecayStart, OptimizerConfig, Paralle
 from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, LayerRates, Trial
 from bert_jax.formats.model_source import ModelSource
 from bert_jax.model_config import DROPOUT_RATES, DType, ModelConfig
-from data_pipeline.checks import check_dropout_rate, check_positive
+from data_pipeline.checks import check_dropout_rate, check_positive, check_types
 from data_pipeline.errors import UserError
 
 Axes: TypeAlias = dict[str, tuple[float, ...]]
@@ -73,6 +73,7 @@ class TrainingFlags:
     parallel: ParallelConfig = ParallelConfig()
 
     def __post_init__(self) -> None:
+        check_types(self, "")
         check_positive("seeds", self.seeds)
         if self.first_seed < 0:
             raise UserError(f"--first-seed is {self.first_seed}; it must be at least 0")

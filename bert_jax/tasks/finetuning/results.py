@@ -17,20 +17,30 @@ from rich.table import Table
 from bert_jax.finetuning_config import Trial
 from bert_jax.task import Metric
 from bert_jax.workdir.grid import BEST_DIRECTORY, REPORT_FILE, RESULT_FILE, RESULTS_FILE, TRIALS_DIRECTORY
-from data_pipeline.errors import UserError
+from data_pipeline.errors import UserError, bad_input
 from data_pipeline.json_text import load_json
 
 _FIELDS = [field.name for field in dataclasses.fields(Trial)]
 
 
 def read_results(output: Path) -> list[dict[str, Any]]:
-    """The results of the finished trials in the directory of a grid, sorted by their hyperparameters."""
+    """The results of the finished trials in the directory of a grid, sorted by their hyperparameters.
+
+    Raises UserError for a file that is damaged.
+    """
     files = (output / TRIALS_DIRECTORY).glob(f"*/{RESULT_FILE}")
-    results = [load_json(file) for file in files]
-    for result in results:
-        metrics = result["metrics"]
-        result["metrics"] = {name: math.nan if x is None else x for name, x in metrics.items()}
-    return sorted(results, key=lambda result: dataclasses.astuple(trial_of(result)))
+    return sorted(map(_read_result, files), key=lambda result: dataclasses.astuple(trial_of(result)))
+
+
+def _read_result(path: Path) -> dict[str, Any]:
+    try:
+        result = load_json(path)
+        metrics = {name: math.nan if x is None else float(x) for name, x in result["metrics"].items()}
+        trial_of(result)
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"{path} is damaged; remove it, and the trial is finished again"
+        raise bad_input(error, path, what) from None
+    return {**result, "metrics": metrics}
 
 
 def trial_of(result: Mapping[str, Any]) -> Trial:

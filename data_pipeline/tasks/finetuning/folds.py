@@ -24,6 +24,7 @@ class FoldFlags(TaskFlags):
     """Number, from 0, of the part to use as the development set; the others are trained on."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.folds < 2:
             raise UserError(f"folds is {self.folds}; it must be at least 2")
         if not 0 <= self.dev_fold < self.folds:

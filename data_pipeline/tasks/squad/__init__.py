@@ -25,5 +25,6 @@ class Flags(TaskFlags):
     cut_by: ClassVar[str] = "max_query_length"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("doc_stride", "max_query_length", "n_best_size", "max_answer_length"):
             check_positive(name, getattr(self, name))

@@ -52,6 +52,13 @@ def test_other_flags_of_the_compiler_are_noted(directory: Path, monkeypatch: pyt
     assert "XLA_FLAGS unset -> " in provenance.describe_code_changes(before, start())[0]
 
 
+def test_other_devices_are_noted() -> None:
+    before = start()
+    devices = before["devices"]
+    (note,) = provenance.describe_code_changes({**before, "devices": devices * 2}, before)
+    assert f"devices {2 * len(devices)} x cpu -> {len(devices)} x cpu: the run goes on" in note
+
+
 def test_code_installed_inside_another_repository_has_no_commit(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
