@@ -20,7 +20,7 @@ from bert_jax.formats.huggingface_tokenizer import special_id
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.fill_mask import check_fits
 from bert_jax.inference.padding import batches_by_length
-from bert_jax.inference.token_probabilities import TOKENS_IN_A_BATCH, log_probabilities
+from bert_jax.inference.token_probabilities import TOKENS_IN_A_BATCH, log_probabilities, several_at_once
 from bert_jax.model_config import DIRECTIONS, PREDICTS_FROM
 from bert_jax.names import SentenceScoring
 from data_pipeline.corpus.special_tokens import special_tokens
@@ -116,15 +116,19 @@ def _score(model: PretrainedModel, rows: _Rows) -> np.ndarray:
     mask = special_id(model.tokenizer, special_tokens(model.tokenizer).mask)
     params = jax.device_put(model.params)
     scores = np.zeros(len(rows.sizes))
-    computed = []
     longest = model.config.max_position_embeddings
     lengths = [*range(_LENGTH_STEP, longest, _LENGTH_STEP), longest]
-    for chosen, shape in batches_by_length(rows.sizes[rows.sentences], lengths, TOKENS_IN_A_BATCH):
+
+    def score(plan: tuple[np.ndarray, tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+        chosen, shape = plan
         batch, counts = _make_batch(rows, chosen, shape, mask, PREDICTS_FROM[model.config.attention])
-        computed.append((chosen, counts, log_probabilities(model.config, params, batch)[0]))
-    for chosen, counts, found in computed:
+        found, _ = log_probabilities(model.config, params, batch)
         sums = np.where(counts, np.asarray(found, np.float64), 0).sum(axis=1)
-        np.add.at(scores, rows.sentences[chosen], sums[: len(chosen)])
+        return rows.sentences[chosen], sums[: len(chosen)]
+
+    batches = batches_by_length(rows.sizes[rows.sentences], lengths, TOKENS_IN_A_BATCH)
+    for sentences, sums in several_at_once(score, batches):
+        np.add.at(scores, sentences, sums)
     return scores
 
 
