@@ -18,7 +18,7 @@ from bert_jax.model import attention_kernel_gpu, attention_kernel_tpu
 from bert_jax.model.dropout import Dropout, dropout, num_dropped
 from bert_jax.model.linear import Linear, Projection, add_bias
 from bert_jax.model.normalization import of_queries_and_keys
-from bert_jax.model.positions import rotate
+from bert_jax.model.positions import Rotation, rotate
 from bert_jax.model_config import ModelConfig
 
 # Added to the score of a position that must not be seen; its probability is then exactly 0.
@@ -41,6 +41,8 @@ class Context(NamedTuple):
     """int [Q] or [B, Q], positions of the queries."""
     keys: jax.Array
     """int [T] or [B, T], positions of the keys."""
+    rotation: Rotation | None = None
+    """From `rotation_of`."""
     block_bias: jax.Array | None = None
     """float32, what to add to scores that are computed in blocks, from `attention_bias`; None: all scores are
     computed."""
@@ -53,7 +55,7 @@ class Context(NamedTuple):
             return self._replace(queries=queries)
         # Causal, packed or in a window: the bias depends on the query.
         bias = jnp.take_along_axis(self.bias, columns[:, None, :, None], axis=2)
-        return Context(bias, queries, self.keys)
+        return self._replace(bias=bias, queries=queries, block_bias=None)
 
 
 def attention_bias(
@@ -131,7 +133,7 @@ class Attention(nn.Module):
             product, bias = Linear(config, heads, name=name).parts(x)
             if norm := of_queries_and_keys(config, f"{name}_layer_norm"):
                 product, bias = norm(add_bias(product, bias)), jnp.zeros_like(bias)
-            return rotate(config, (product, bias), positions)
+            return rotate((product, bias), positions, context.rotation)
 
         projections = (
             project("query", queries_BQD, context.queries),

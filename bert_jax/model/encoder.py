@@ -23,7 +23,7 @@ from bert_jax.model.normalization import (
     unchanged,
 )
 from bert_jax.model.packed_rows import instances_of
-from bert_jax.model.positions import POSITIONS, positions_of
+from bert_jax.model.positions import POSITIONS, positions_of, rotation_of
 from bert_jax.model.word_embeddings import WordEmbeddings
 from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch
@@ -196,10 +196,12 @@ class Encoder(nn.Module):
         """The context of each layer; layers with the same settings share it."""
         configs = [layer.config for layer in self.layers]
         seen = (batch["input_mask"], instances, batch.get("is_causal"))
+        length = batch["input_mask"].shape[-1]
 
         def make_context(config: ModelConfig) -> Context:
-            context = Context(attention_bias(config, *seen), positions, positions)
-            if block := config.attention_block(batch["input_mask"].shape[-1]):
+            rotation = rotation_of(config, length)
+            context = Context(attention_bias(config, *seen), positions, positions, rotation)
+            if block := config.attention_block(length):
                 return context._replace(block_bias=attention_bias(config, *seen, block))
             return context
 

@@ -5,10 +5,12 @@ both, or neither.
 """
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from bert_jax.model.linear import Projection, add_bias, initializer
 from bert_jax.model_config import ModelConfig, Positions
@@ -50,40 +52,65 @@ class SinusoidalPositions(nn.Module):
         return self.config.initializer_range * waves.reshape(*angles.shape[:-1], -1)
 
 
-def rotate(config: ModelConfig, projection: Projection, positions: jax.Array) -> Projection:
+class Rotation(NamedTuple):
+    """By which angles `rotate` turns: float32 [T, K / 2] each, for positions 0 to T - 1.
+
+    Constants of the compiled program. If it computed them, XLA would do so again for every element it turns.
+    """
+
+    cos: np.ndarray
+    sin: np.ndarray
+
+
+def rotation_of(config: ModelConfig, length: int) -> Rotation | None:
+    """The rotation of queries and keys in a layer; None if they are not turned.
+
+    Args:
+      config: of the layer.
+      length: T.
+    """
+    match config.positions:
+        case "rotary":
+            angles = _angles(np.arange(length), config.head_width, config.rotary_base)
+            return Rotation(np.cos(angles), np.sin(angles))
+        case _:
+            return None
+
+
+def rotate(projection: Projection, positions: jax.Array, rotation: Rotation | None) -> Projection:
     """Queries or keys turned by their positions, before scores are computed in either way.
 
-    A kind that turns them returns the turned sum of product and bias, and a bias of zeros.
+    Those that are turned are the turned sum of product and bias, and a bias of zeros.
 
     rotary (Su et al. 2021, "RoFormer", arXiv 2104.09864): places i and i + K/2 of a head are a pair, turned
     in the plane by position * base^(-2i/K). Which places are pairs is a matter of the order of a kernel's
     columns; these are those of GPT-NeoX, ModernBERT and most others, while RoFormer's own are neighbours.
 
     Args:
-      config: of the layer.
       projection: product [B, T, N, K] and the bias, float32 [N, K], still to be added.
       positions: int [T] or [B, T].
+      rotation: from `rotation_of`.
     """
-    match config.positions:
-        case "rotary":
-            product, bias = projection
-            return _turn(add_bias(product, bias), positions, config.rotary_base), jnp.zeros_like(bias)
-        case _:
-            return projection
+    if rotation is None:
+        return projection
+    product, bias = projection
+    return _turn(add_bias(product, bias), positions, rotation), jnp.zeros_like(bias)
 
 
-def _turn(x_BTNK: jax.Array, positions: jax.Array, base: float) -> jax.Array:
+def _turn(x_BTNK: jax.Array, positions: jax.Array, rotation: Rotation) -> jax.Array:
     """Each pair of places turned by its angle, in float32, and then in the dtype of `x_BTNK`."""
-    angles = _angles(positions, x_BTNK.shape[-1], base)[..., None, :]
-    cos, sin = jnp.cos(angles), jnp.sin(angles)
+    cos, sin = (jnp.take(table, positions, axis=0)[..., None, :] for table in rotation)
     x, y = jnp.split(x_BTNK.astype(jnp.float32), 2, axis=-1)
     return jnp.concatenate([x * cos - y * sin, y * cos + x * sin], axis=-1).astype(x_BTNK.dtype)
 
 
-def _angles(positions: jax.Array, width: int, base: float) -> jax.Array:
+_Positions = TypeVar("_Positions", np.ndarray, jax.Array)
+
+
+def _angles(positions: _Positions, width: int, base: float) -> _Positions:
     """float32 [..., T, width / 2]: position * base^(-2i / width)."""
-    frequencies = base ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)
-    return positions[..., None].astype(jnp.float32) * frequencies
+    frequencies = np.float32(base) ** (-np.arange(0, width, 2, dtype=np.float32) / np.float32(width))
+    return positions[..., None].astype(np.float32) * frequencies
 
 
 POSITIONS: Mapping[Positions, Callable[[ModelConfig], nn.Module] | None] = {

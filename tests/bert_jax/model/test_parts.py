@@ -24,7 +24,7 @@ from bert_jax.model.attention import Attention, Context, attention_bias
 from bert_jax.model.encoder import Encoder, Layer
 from bert_jax.model.feed_forward import feed_forward
 from bert_jax.model.normalization import make_norm
-from bert_jax.model.positions import SinusoidalPositions, rotate
+from bert_jax.model.positions import SinusoidalPositions, rotate, rotation_of
 from bert_jax.model_config import MODEL_PARTS, OPTIONAL_SIZES, ModelConfig
 from bert_jax.objectives import MaskedLM
 from bert_jax.objectives.task import PretrainingTask
@@ -115,7 +115,8 @@ def test_rotary_positions_turn_pairs_of_places() -> None:
     random = np.random.default_rng(0)
     product, bias = random.normal(size=(2, 5, 3, 8)), random.normal(size=(3, 8))
     places = np.array([[0, 1, 2, 7, 300], [4, 3, 2, 1, 0]])
-    ours, no_bias = rotate(model, (jnp.asarray(product), jnp.asarray(bias)), jnp.asarray(places))
+    projection = (jnp.asarray(product), jnp.asarray(bias))
+    ours, no_bias = rotate(projection, jnp.asarray(places), rotation_of(model, 301))
     expected = [
         [turned(product[b, t] + bias, places[b, t], 50.0) for t in range(5)] for b in range(len(places))
     ]
@@ -130,7 +131,7 @@ def test_rotary_scores_depend_on_the_distance_alone() -> None:
 
     def score(at: int, seen: int) -> float:
         (q, _), (k, _) = (
-            rotate(model, (jnp.asarray(x), jnp.zeros((1, 8))), jnp.array([place]))
+            rotate((jnp.asarray(x), jnp.zeros((1, 8))), jnp.array([place]), rotation_of(model, 13))
             for x, place in ((query, at), (key, seen))
         )
         return float((q * k).sum())
