@@ -7,7 +7,7 @@ import functools
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ TOKENS_IN_A_BATCH = 1536
 # One batch alone leaves a core of a CPU idle wherever an operation is too small to be split.
 _BATCHES_AT_ONCE = 3
 
+_Arrays: TypeAlias = tuple[np.ndarray, ...]
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -55,18 +56,18 @@ def token_log_probabilities(
     log_p, likeliest = np.zeros(targets.shape), np.zeros(targets.shape, bool)
     lengths = padded_lengths(input_ids.shape[1])
 
-    def predict(plan: tuple[np.ndarray, tuple[int, int]]) -> None:
+    def predict(plan: tuple[np.ndarray, tuple[int, int]]) -> tuple[_Arrays, _Arrays]:
         chosen, (size, length) = plan
         row, column = np.nonzero(predicted[chosen])
         slot = np.concatenate([np.arange(count) for count in np.bincount(row, minlength=1)])
         batch = _make_batch(input_ids[chosen, :length], sizes[chosen], size, min(most, length))
         batch["masked_lm_positions"][row, slot] = column + offset
         batch["targets"][row, slot] = targets[chosen[row], column]
-        found = jax.device_get(log_probabilities(model.config, params, batch))
-        log_p[chosen[row], column], likeliest[chosen[row], column] = (array[row, slot] for array in found)
+        of_slots = jax.device_get(log_probabilities(model.config, params, batch))
+        return (chosen[row], column), tuple(array[row, slot] for array in of_slots)
 
-    for _ in several_at_once(predict, batches_by_length(sizes, lengths, TOKENS_IN_A_BATCH)):
-        pass
+    for places, found in several_at_once(predict, batches_by_length(sizes, lengths, TOKENS_IN_A_BATCH)):
+        log_p[places], likeliest[places] = found
     return log_p, likeliest
 
 
@@ -81,7 +82,7 @@ def _make_batch(ids: np.ndarray, sizes: np.ndarray, size: int, slots: int) -> di
 
 
 def several_at_once(compute: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
-    """Yields compute(item) of each item, in order; a few batches are computed at once, each in a thread."""
+    """Yields compute(item) of each item, in order. A few are computed at once, each in a thread."""
     with ThreadPoolExecutor(_BATCHES_AT_ONCE) as threads:
         yield from threads.map(compute, items)
 
