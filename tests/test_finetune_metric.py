@@ -126,4 +126,4 @@ def test_a_damaged_result_is_named(content: str, grid: Path, capsys: pytest.Capt
     file = grid / "out" / "trials" / FIRST / "result.json"
     file.write_text(content)
     assert finetune(grid, "1e-3") == 2
-    assert f"{file} is damaged; remove it, and the trial is finished again" in capsys.readouterr().err
+    assert f"{file} is damaged; remove it, and the trial is run again" in capsys.readouterr().err

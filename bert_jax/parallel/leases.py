@@ -24,7 +24,8 @@ from data_pipeline.errors import UserError
 SECONDS_BETWEEN_RENEWALS = 5.0
 SECONDS_UNTIL_FREE = 60.0
 """A lease that was not renewed for this long is free."""
-_SECONDS_BETWEEN_TRIES = 0.1
+# Of waiting for a job: short at first, then longer, as each try reads the store, which may be a bucket.
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 2.0
 
 
 class Owner(NamedTuple):
@@ -101,12 +102,14 @@ class Leases:
     @contextlib.contextmanager
     def hold_when_free(self, job: PurePosixPath) -> Iterator[None]:
         """As `hold`, but waits until this worker has the job."""
+        wait = _FIRST_WAIT
         while True:
             with self.hold(job) as has:
                 if has:
                     yield
                     return
-            time.sleep(_SECONDS_BETWEEN_TRIES)
+            time.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
 
     def owner(self, job: PurePosixPath) -> Owner | None:
         """Who has a job, as far as can be told at one look; None if it is free."""

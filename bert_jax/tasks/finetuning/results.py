@@ -38,7 +38,7 @@ def _read_result(path: Path) -> dict[str, Any]:
         metrics = {name: math.nan if x is None else float(x) for name, x in result["metrics"].items()}
         trial_of(result)
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"{path} is damaged; remove it, and the trial is finished again"
+        what = f"{path} is damaged; remove it, and the trial is run again"
         raise bad_input(error, path, what) from None
     return {**result, "metrics": metrics}
 
