@@ -137,11 +137,11 @@ def test_models_of_one_vocabulary_see_the_same_masks(
     directory: Path, masked: PretrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_run(directory / "other_masking", objective="mlm", num_layers=1)
-    seen = []
+    seen: list[str] = []
     compute: Callable = token_probabilities.log_probabilities
 
     def spy(config: object, params: object, batch: dict[str, np.ndarray]) -> object:
-        seen.append(batch)
+        seen.append(str({name: array.tolist() for name, array in batch.items()}))
         return compute(config, params, batch)
 
     monkeypatch.setattr(token_probabilities, "log_probabilities", spy)
@@ -150,9 +150,7 @@ def test_models_of_one_vocabulary_see_the_same_masks(
     assert len(seen) >= 2
     assert len(seen) % 2 == 0
     half = len(seen) // 2
-    for first, second in zip(seen[:half], seen[half:], strict=True):
-        for name, array in first.items():
-            np.testing.assert_array_equal(array, second[name])
+    assert sorted(seen[:half]) == sorted(seen[half:])  # several batches are computed at once, in any order
 
 
 def test_numbers_do_not_depend_on_batches(
