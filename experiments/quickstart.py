@@ -66,7 +66,7 @@ QUICKSTART = replace(
     data=replace(
         QUICKSTART_BERT.data,
         pairing="contiguous",
-        # Shorter sequences would leave a tenth of the positions to padding.
+        # As in RoBERTa; a row of 64 then has 60 tokens rather than 58.
         short_seq_prob=0.0,
         # More masks teach more in a step; the last steps have as many as the evaluation.
         masking=MaskingConfig(rate=0.2, last_rate=0.15),

@@ -4,10 +4,9 @@ Shapes: N rows, T columns, B rows of a batch, P predictions of a row.
 """
 
 import functools
-import typing
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +18,7 @@ from bert_jax.inference.padding import batches_by_length, padded_count, padded_l
 from bert_jax.model.pretraining import BertForPreTraining
 from bert_jax.model_config import PREDICTS_FROM, ModelConfig
 
-# With more, the logits of 30,522 ids do not fit the caches of a CPU: at 3072 they take a quarter longer.
+# With more, the logits of 30,522 ids do not fit the caches of a CPU: at 3072 they take a third longer.
 TOKENS_IN_A_BATCH = 1536
 # One batch alone leaves a core of a CPU idle wherever an operation is too small to be split.
 _BATCHES_AT_ONCE = 3
@@ -92,6 +91,6 @@ def log_probabilities(config: ModelConfig, params: dict, batch: dict) -> tuple[j
     """Of the `targets` [B, P] at `masked_lm_positions` [B, P]: log-probabilities, float32 [B, P], and whether
     no other token is likelier, bool [B, P]."""
     model = BertForPreTraining(config)
-    logits = typing.cast(jax.Array, model.apply({"params": params}, batch, method=logits_at_positions))
+    logits = cast(jax.Array, model.apply({"params": params}, batch, method=logits_at_positions))
     chosen = jnp.take_along_axis(logits, batch["targets"][..., None], axis=-1)[..., 0]
     return chosen - jax.nn.logsumexp(logits, axis=-1), chosen >= logits.max(axis=-1)
