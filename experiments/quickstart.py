@@ -66,11 +66,9 @@ QUICKSTART = replace(
     data=replace(
         QUICKSTART_BERT.data,
         pairing="contiguous",
-        # As in RoBERTa; a row of 64 then has 60 tokens rather than 58.
-        short_seq_prob=0.0,
         # More masks teach more in a step; the last steps have as many as the evaluation.
-        masking=MaskingConfig(rate=0.2, last_rate=0.15),
-        phases=(Phase(max_seq_length=64, max_predictions_per_seq=13),),
+        masking=MaskingConfig(rate=0.25, last_rate=0.15),
+        phases=(Phase(max_seq_length=64, max_predictions_per_seq=16),),
     ),
     optimizer=OptimizerConfig(
         name="muon",
@@ -78,6 +76,7 @@ QUICKSTART = replace(
         warmup_steps=200,
         bias_correction="adam",
         beta2=0.98,
+        decay_shape="cosine",
         # The run reads the corpus six times. With the usual 0.01 it fits that text too closely.
         weight_decay=0.1,
     ),
