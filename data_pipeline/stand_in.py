@@ -94,7 +94,7 @@ def directory_of_run(url: str) -> Iterator[Path]:
     for leftover in _root().glob(f"@{platform.node()}-*"):
         process = leftover.name.removeprefix(f"@{platform.node()}-")
         # In a shared cache, "@vm-2-123" is of the machine "vm-2", not of "vm".
-        if process.isdigit() and not Path("/proc", process).exists():
+        if process.isdigit() and not _is_running(int(process)):
             shutil.rmtree(leftover, ignore_errors=True)
     own = _root() / f"@{platform.node()}-{os.getpid()}"
     directory = own / shared.relative_to(_root())
@@ -245,6 +245,16 @@ def _copied(directory: Path) -> dict[str, str]:
 def _hashes(directory: Path) -> dict[str, str]:
     """Name -> hash of each file of a run that is copied."""
     return {name: md5(path) for name, path in _files(directory, leaves_checkpoints=True).items()}
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        pass
+    return True
 
 
 def _root() -> Path:

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -121,6 +122,14 @@ def test_seeds_share_a_line_and_others_do_not(tmp_path: Path, capsys: pytest.Cap
     assert "note: young: evaluated at step 5 of 10" in said
     assert "held-out metrics answer different questions" in " ".join(said.split())  # data.pairing differs
     assert max(map(len, said.partition("note:")[0].splitlines())) <= 80
+
+
+def test_a_seed_that_met_nan_shows_as_nan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [
+        pretrained(tmp_path / "a", {10: 0.50}),
+        pretrained(tmp_path / "b", {10: math.nan}, seed=1),
+    ]
+    assert any("nan" in "".join(words) for words in shown(capsys, *runs))
 
 
 def test_copies_and_branches_are_no_repeats(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 from safetensors.numpy import load_file, save_file
 
 from bert_jax.formats.configuration import SIZES, check_told, make_model_config
+from bert_jax.formats.families import bert
+from bert_jax.formats.families.family import renamed, renamed_parts
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel, objective_of
 from bert_jax.formats.tensors import Entry, Parts, expand, from_tensors, left_out, rows_of_parts, to_tensors
@@ -31,63 +33,22 @@ CHECKPOINT = "bert_model.ckpt"
 _OURS = "bert_jax"
 
 
-def _linear(ours: str, theirs: str) -> tuple[tuple[str, str], ...]:
-    """The rows of a linear layer."""
-    return ((f"{ours}/kernel", f"{theirs}/kernel"), (f"{ours}/bias", f"{theirs}/bias"))
-
-
-def _layer_norm(ours: str, theirs: str) -> tuple[tuple[str, str], ...]:
-    """The rows of a normalization."""
-    return ((f"{ours}/scale", f"{theirs}/gamma"), (f"{ours}/bias", f"{theirs}/beta"))
-
-
-_TABLE = (
-    ("encoder/embeddings/word_embeddings/embedding", "bert/embeddings/word_embeddings"),
-    *_linear("encoder/layer_{}/attention/query", "bert/encoder/layer_{}/attention/self/query"),
-    *_linear("encoder/layer_{}/attention/key", "bert/encoder/layer_{}/attention/self/key"),
-    *_linear("encoder/layer_{}/attention/value", "bert/encoder/layer_{}/attention/self/value"),
-    *_linear("encoder/layer_{}/attention/output", "bert/encoder/layer_{}/attention/output/dense"),
-    *_linear("pooler/dense", "bert/pooler/dense"),
-    *_linear("language_model/dense", "cls/predictions/transform/dense"),
-    *_layer_norm("language_model/layer_norm", "cls/predictions/transform/LayerNorm"),
-    ("language_model/bias", "cls/predictions/output_bias"),
-    ("next_sentence/dense/kernel", "cls/seq_relationship/output_weights"),
-    ("next_sentence/dense/bias", "cls/seq_relationship/output_bias"),
-)
+# Parts of names in the table of transformers' BERT -> how Google's checkpoints write them; replaced in order.
+_NAMES = {
+    "_embeddings.weight": "_embeddings",
+    "LayerNorm.weight": "LayerNorm.gamma",
+    "LayerNorm.bias": "LayerNorm.beta",
+    "predictions.bias": "predictions.output_bias",
+    "seq_relationship.weight": "seq_relationship.output_weights",
+    "seq_relationship.bias": "seq_relationship.output_bias",
+    ".weight": ".kernel",
+    ".layer.": ".layer_",
+    ".": "/",
+}
+_TABLE = renamed((*bert.ENCODER, *bert.POOLER, *bert.HEADS), _NAMES)
 _PARTS: Parts = {
-    "segments": {
-        "learnt": (
-            ("encoder/embeddings/segment_embeddings/embedding", "bert/embeddings/token_type_embeddings"),
-        ),
-    },
-    "positions": {
-        "learnt": (
-            ("encoder/embeddings/position_embeddings/embedding", "bert/embeddings/position_embeddings"),
-        ),
-    },
-    "normalization": {
-        "layer_norm": (
-            *_layer_norm("encoder/embeddings/layer_norm", "bert/embeddings/LayerNorm"),
-            *_layer_norm(
-                "encoder/layer_{}/attention_layer_norm", "bert/encoder/layer_{}/attention/output/LayerNorm"
-            ),
-            *_layer_norm("encoder/layer_{}/output_layer_norm", "bert/encoder/layer_{}/output/LayerNorm"),
-        ),
-    },
-    "normalization_place": {"post": ()},
-    "embedding_normalization": {"same": ()},
-    "query_key_normalization": {"none": ()},
-    "biases": {"all": ()},
-    "attention_window": {None: ()},
-    "embedding_size": {None: ()},
-    "layer_groups": {None: ()},
+    **renamed_parts(bert.PARTS, _NAMES, without=("attention",)),
     "activation": {"gelu_tanh": (), "gelu_exact": ()},
-    "feed_forward": {
-        "dense": (
-            *_linear("encoder/layer_{}/intermediate", "bert/encoder/layer_{}/intermediate/dense"),
-            *_linear("encoder/layer_{}/output", "bert/encoder/layer_{}/output/dense"),
-        ),
-    },
 }
 
 

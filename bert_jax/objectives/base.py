@@ -84,8 +84,8 @@ class Objective(abc.ABC):
     def predicted(self, batch: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """For each metric with a `guess`: the labels that are predicted, and which of them count.
 
-        Two arrays of one shape, int and bool. From them comes the accuracy of always guessing the most
-        frequent label.
+        Two arrays of one shape, int and bool; labels are below the size of the vocabulary. From them comes
+        the accuracy of always guessing the most frequent label.
         """
         return {}
 

@@ -6,7 +6,6 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-from bert_jax.objectives.base import Objective
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel import processes
@@ -80,17 +79,18 @@ def evaluate(
       UserError: there is no batch, or nothing in it to predict.
     """
     task = program.task
-    guesses = LabelCounter(task.objective)
+    counts: dict[str, Any] = {}
     parts = []
     for batch in batches:
-        guesses.add(program.rows.counted_here(batch))
+        for name, labels in label_counts(task, program.rows.counted_here(batch)).items():
+            counts[name] = counts.get(name, 0) + labels
         parts.append(program.eval_step(params, program.put(batch)))
     # float64 on the host: thousands of float32 sums would lose digits.
     totals: dict[str, float] = {}
     for part in jax.device_get(parts):
         for name, value in part.items():
             totals[name] = totals.get(name, 0.0) + float(value)
-    counts = guesses.totals()
+    counts = {name: processes.all_reduce_sum(labels) for name, labels in counts.items()}
     if not parts or not all(labels.any() for labels in counts.values()):
         raise UserError("the held-out documents give no token to predict; prepare with a larger --holdout")
     guessed = {
@@ -101,32 +101,13 @@ def evaluate(
     return {**task.means(totals), **guessed, "examples": totals["examples"]}
 
 
-class LabelCounter:
-    """How often each label occurs in the batches that are added, by metric.
+def label_counts(task: PretrainingTask, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Metric -> int64 [vocab_size], how often each label occurs in a batch.
 
     The most frequent label is taken from the evaluated batches themselves, so always guessing it scores its
     best, a little above the most frequent token of the training text.
     """
-
-    def __init__(self, objective: Objective) -> None:
-        self._objective = objective
-        self._counts: dict[str, np.ndarray] = {}
-
-    def add(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Counts the labels of one batch."""
-        for name, (labels, counted) in self._objective.predicted(batch).items():
-            new, old = np.bincount(labels[counted]), self._counts.get(name, np.zeros(0, np.int64))
-            size = max(len(new), len(old))
-            self._counts[name] = _fill_up(new, size) + _fill_up(old, size)
-
-    def totals(self) -> dict[str, np.ndarray]:
-        """Metric -> the count of each label, added up over processes, which all call this at once."""
-        return {name: self._total(counts) for name, counts in self._counts.items()}
-
-    def _total(self, counts: np.ndarray) -> np.ndarray:
-        size, _ = processes.all_reduce_max(len(counts))
-        return processes.all_reduce_sum(_fill_up(counts, int(size)))
-
-
-def _fill_up(counts: np.ndarray, size: int) -> np.ndarray:
-    return np.pad(counts, (0, size - len(counts)))
+    return {
+        name: np.bincount(labels[is_counted], minlength=task.model.vocab_size)
+        for name, (labels, is_counted) in task.objective.predicted(batch).items()
+    }

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bert_jax.objectives import Objective
 from bert_jax.task import Metric
 from bert_jax.training.metric_log import heldout_rows
@@ -71,7 +73,7 @@ class Group:
         ]
         for metric in shared:
             values = [run.metrics[metric] for run in self.runs]
-            deviation = statistics.stdev(values) if len(values) > 1 else None
+            deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None  # NaN if one is NaN
             metrics[metric] = statistics.fmean(values), deviation
         return metrics
 

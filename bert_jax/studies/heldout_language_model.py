@@ -1,23 +1,9 @@
 """Language modelling of held-out text, by the same rules for all models, so that their numbers compare.
 
 Evaluation during pretraining sees the text as the run does, with its own pairs, masks and lengths. Here every
-model sees [CLS] text [SEP] of the same documents, and hidden are:
-
-- `mlm_loss`, `mlm_perplexity`, `mlm_accuracy`: 15% of the tokens; 80% of these are [MASK], 10% random ids,
-  10% as they were;
-- `all_mask_loss`, `all_mask_perplexity`, `all_mask_accuracy`: the same tokens, all [MASK];
-- `bits_per_byte`: 15% of the words, all pieces of a word at once. The sum of -log2 of the pieces'
-  probabilities, over the bytes of their text in UTF-8. The words are the same for all vocabularies, so models
-  whose numbers of tokens differ compare. Pieces of a word are predicted independently, and the number of
-  [MASK] gives away how many there are, so this is neither an entropy of the text nor a bound of it. Uncased
-  models predict less, the words without case and accents, and so compare with uncased ones only.
-
-Losses and accuracies are means over tokens, so they compare for one vocabulary only.
-
-Left-to-right models answer another question, what comes next: `ltr_loss`, `ltr_perplexity` and `ltr_accuracy`
-are of all tokens of the text, `ltr_bits_per_byte` of all their bytes; `rtl_loss` and so on are what
-right-to-left models say of what came before. [CLS] and [SEP] are not predicted; blanks, which WordPiece does
-not keep, are no bytes; unknown tokens, whose text is lost, are left out of bits and bytes.
+model sees [CLS] text [SEP] of the same documents with the same tokens masked. docs/models.md lists the
+metrics, and which of them compare between which models. [CLS] and [SEP] are not predicted; unknown tokens,
+whose text is lost, are left out of bits and bytes.
 """
 
 import dataclasses

@@ -12,19 +12,9 @@ The first term has the interaction of seed and item in it, which draws of both w
 the interval is the root of the sum times the mean of Student's quantiles for S - 1 and N - 1 degrees of
 freedom, weighted by the terms (Cochran and Cox 1950).
 
-Coverage of 95% intervals: lowest and highest of seven situations, in which seeds, items or their interaction
-differ most (`benchmarks/interval_coverage.py --trials 600`, 300 items, standard error 0.9%):
-
-| seeds | these intervals | percentiles of the multi-bootstrap |
-|---|---|---|
-| 3 | 93.5 to 97.8% | 80.8 to 100% |
-| 5 | 94.8 to 97.0% | 89.8 to 99.7% |
-| 10 | 93.3 to 95.8% | 91.3 to 100% |
-
-Where each seed has one number, Student's paired interval covers the truth in 95.0 to 96.7%, percentiles over
-3 seeds in 75.8%. Degrees of freedom after Satterthwaite (Hillis 2007) fall to 92% for 3 seeds. No interval is
-right if a seed in ten fails: this one covers the truth in 87.0, 77.7 and 73.0% for 3, 5 and 10 seeds, since
-many samples have no failure in them.
+Coverage in simulations: `benchmarks/interval_coverage.py` and docs/studies.md. Percentiles of the
+multi-bootstrap over 3 seeds cover the truth in 81 to 100%, degrees of freedom after Satterthwaite (Hillis
+2007) in 92%.
 
 Shapes: S seeds, N items, R resamples.
 """

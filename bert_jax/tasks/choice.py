@@ -39,9 +39,9 @@ from data_pipeline.tasks.choice import (
     json_example,
     open_choices,
     read_choices,
-    require_labels,
 )
 from data_pipeline.tasks.finetuning.encode import make_task_tokenizer
+from data_pipeline.tasks.finetuning.labels import require_label
 from data_pipeline.tasks.finetuning.records import Record, as_records
 from data_pipeline.tasks.finetuning.rows import Rows
 from data_pipeline.tasks.finetuning.splits import find_split
@@ -92,7 +92,8 @@ class Settings(Flags, TaskSettings):
         splits = {"train": train, "dev": dev}
         if file := find_split(Path(data), "test"):
             splits["test"] = read(file)
-        require_labels([*train, *dev])
+        for example in (*train, *dev):
+            require_label(example.place, example.label)
         rows = {name: choice_rows(split, plain, self.max_seq_length) for name, split in splits.items()}
         return ChoiceData(rows.pop("train"), rows.pop("dev"), test=rows)
 
@@ -102,15 +103,13 @@ class Settings(Flags, TaskSettings):
 
     def predict_file(self, job: Prediction) -> int:
         """Predicts a file in one of the forms of the training data; its labels are ignored."""
-        form = open_choices(job.input, self.encoding)
+        read, example = open_choices(job.input, self.encoding)
 
         def parse(record: Record) -> ChoiceExample:
-            return form.example(record.without("label"))
+            return example(record.without("label"))
 
         predict = functools.partial(self._predict, model=job.model)
-        return predict_records(
-            job, form.read, parse, predict, has_names=form.has_names, encoding=self.encoding
-        )
+        return predict_records(job, read, parse, predict, encoding=self.encoding)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts dicts {"context", "choices"}, optionally with "question"."""

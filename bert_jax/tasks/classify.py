@@ -27,7 +27,7 @@ from bert_jax.tasks.finetuning.task import AppliedModel, Prediction, TaskSetting
 from data_pipeline.tasks.classify import Flags, read_table, read_test_table, text_example, text_rows
 from data_pipeline.tasks.finetuning.encode import make_task_tokenizer
 from data_pipeline.tasks.finetuning.labels import label_targets, optional_label_targets
-from data_pipeline.tasks.finetuning.records import has_names, read_records
+from data_pipeline.tasks.finetuning.records import read_records
 from data_pipeline.tasks.finetuning.splits import find_split
 
 
@@ -122,8 +122,7 @@ class Settings(Flags, TaskSettings):
         read = functools.partial(read_records, job.input, columns, self.encoding)
         parse = functools.partial(text_example, columns=columns)
         predict = functools.partial(label_texts, model=job.model, max_length=self.max_seq_length)
-        names = has_names(job.input, columns, self.encoding)
-        return predict_records(job, read, parse, predict, has_names=names, encoding=self.encoding)
+        return predict_records(job, read, parse, predict, encoding=self.encoding)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts texts, or pairs of texts if the model was trained on pairs."""

@@ -78,9 +78,7 @@ class Settings(Flags, TaskSettings):
         _say_broken(file.broken)
         parse = functools.partial(glue_example, columns=file.columns)
         predict = functools.partial(label_texts, model=job.model, max_length=self.max_seq_length)
-        return predict_records(
-            job, file.read, parse, predict, has_names=file.has_names, encoding=self.encoding
-        )
+        return predict_records(job, file.read, parse, predict, encoding=self.encoding)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts texts, or pairs of texts if the task has pairs."""

@@ -47,6 +47,7 @@ from data_pipeline.tasks.ranking import (
     RankingQuery,
     encode_queries,
     find_degenerate_scores,
+    is_object,
     ranking_rows,
     read_candidates,
     read_queries,
@@ -310,7 +311,7 @@ def order(
 ) -> tuple[Sequence[Record], list[dict[str, Any]]]:
     """The records of a query and a prediction for each; if each is one candidate, the best comes first."""
     ranked = rank_candidates(query, scores)
-    if "candidates" in records[0].fields:
+    if is_object(records[0]):
         return records, [{"ranked": ranked}]
     places = np.argsort(-scores, kind="stable")
     found = [{"rank": rank, "score": one["score"]} for rank, one in enumerate(ranked, 1)]

@@ -58,8 +58,11 @@ def from_json(kind: type[T], value: Any) -> T:
         needed = _OF_EVERY_MODEL if kind is ModelConfig else tuple(n for n in hints if hints[n] is Objective)
         named = [name for name in hints if name in value or name in needed]
         return kind(**{name: from_json(hints[name], value[name]) for name in named})
+    parts = typing.get_args(kind)
     if typing.get_origin(kind) is tuple:
-        return typing.cast(T, tuple(from_json(typing.get_args(kind)[0], item) for item in value))
+        return typing.cast(T, tuple(from_json(parts[0], item) for item in value))
+    if value is not None and len(parts) == 2 and parts[1] is type(None):  # an optional one
+        return typing.cast(T, from_json(parts[0], value))
     return value
 
 

@@ -72,17 +72,13 @@ def read_record(directory: Path) -> FineTuningRecord:
     """
     path = directory / CONFIG_FILE
     try:
-        fields = load_json(path)
-        head = fields["exports_as"]
-        exports_as = head and TransformersHead(head["class_name"], head["problem_type"])
-        pretraining = fields.get("pretraining")
-        made = {
-            "config": from_json(FineTuningConfig, fields["config"]),
-            "exports_as": exports_as,
-            "pretraining": pretraining and from_json(Pretraining, pretraining),
+        record = from_json(FineTuningRecord, load_json(path))
+        # A file holds lists where settings have tuples.
+        settings = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in dict(record.settings).items()
         }
-        tuples = {name: tuple(fields[name]) for name in ("labels", "starts")}
-        return FineTuningRecord(**{**fields, **made, **tuples})
+        return dataclasses.replace(record, settings=settings)
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise bad_input(
             error,

@@ -140,9 +140,8 @@ def _describe(texts: list[str], is_signed: bool) -> tuple[NDArray[np.uint64], ND
 
 def _repeated(hashes: NDArray[np.uint64]) -> Ints:
     """The places of the values that stand earlier too, ascending."""
-    order = hashes.argsort(kind="stable")
-    ordered = hashes[order]
-    return np.sort(order[1:][ordered[1:] == ordered[:-1]])
+    _, first_places = np.unique(hashes, return_index=True)
+    return np.delete(np.arange(len(hashes)), first_places)
 
 
 def _save(path: Path, exact: Ints, near: Ints, firsts: Ints) -> None:

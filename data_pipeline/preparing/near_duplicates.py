@@ -106,8 +106,6 @@ def _band_keys(signatures: NDArray[np.uint32], start: int, stop: int) -> NDArray
 
 def _shared(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The documents whose key another one has, and a number for each that those of one key share."""
-    order = keys.argsort(kind="stable")
-    is_new = np.ones(len(keys) + 1, bool)
-    is_new[1:-1] = np.diff(keys[order]) != 0
-    is_shared = ~(is_new[:-1] & is_new[1:])
-    return order[is_shared], np.cumsum(is_new[:-1])[is_shared]
+    _, numbers, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    members = np.flatnonzero(counts[numbers] > 1)
+    return members, numbers[members]

@@ -12,7 +12,7 @@ from data_pipeline.corpus.documents import Corpus
 from data_pipeline.errors import UserError
 from data_pipeline.pretraining.batch_contract import ArraySpec, batch_spec
 from data_pipeline.pretraining.full_sentences import cut_full_sentences, write_full_sentences
-from data_pipeline.pretraining.instances import Instances, cut_instances
+from data_pipeline.pretraining.instances import Instances, cut_documents, cut_instances
 from data_pipeline.pretraining.masking import mask_sequences, num_mask_draws, prediction_counts, share_draws
 from data_pipeline.pretraining.order import Source, draws_per_example
 from data_pipeline.pretraining.pairs import PAIR_DRAWS, Sequences, Spans, write_sequences
@@ -136,8 +136,8 @@ def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> Corpus
             f"data.pairing next_sentence needs 2 or more, for a random B; {remedy}"
         )
     target = phase.max_seq_length - data.num_special_tokens
-    cut = cut_full_sentences if data.pairing == "full_sentences" else cut_instances
-    instances = cut(corpus.sentence_starts, corpus.document_starts, target)
+    cut_block = cut_full_sentences if data.pairing == "full_sentences" else cut_documents
+    instances = cut_instances(corpus.sentence_starts, corpus.document_starts, target, cut_block)
     if not len(instances):
         raise UserError(f"the {corpus.split} split of {corpus.directory} is empty; it gives no example")
     return CorpusSource(corpus, instances, data, phase)

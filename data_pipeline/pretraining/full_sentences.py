@@ -9,26 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_pipeline.corpus.documents import Corpus
-from data_pipeline.pretraining.instances import Instances, cut_in_blocks, follow
+from data_pipeline.pretraining.instances import follow
 from data_pipeline.pretraining.pairs import Sequences, Spans, copy_tokens
 
 Ints = NDArray[np.int64]
 
 
-def cut_full_sentences(sentence_starts: Ints, document_starts: Ints, target_tokens: int) -> Instances:
-    """Cuts the corpus greedily: an instance takes sentences for as long as they fit.
+def cut_full_sentences(sentence_starts: Ints, documents: Ints, target_tokens: int) -> Ints:
+    """Cuts a block of documents greedily: an instance takes sentences for as long as they fit.
 
-    To bound memory, instances end also every 131,072 sentences or so, at the end of a document.
-
-    Args:
-      sentence_starts: [S + 1], ascending token positions; sentence s ends where s + 1 starts.
-      document_starts: [D + 1], ascending sentence numbers, likewise.
-      target_tokens: at least 1. A longer sentence is an instance by itself.
+    A sentence that is longer than the target is an instance by itself. So instances end also every 131,072
+    sentences or so, with the last document of a block. For `cut_instances`.
     """
-    return cut_in_blocks(sentence_starts, document_starts, target_tokens, _cut_block)
-
-
-def _cut_block(sentence_starts: Ints, documents: Ints, target_tokens: int) -> Ints:
     starts = sentence_starts[documents[0] : documents[-1] + 1]
     # Counted with the separators before them, one for each document that began since the block did.
     separators = np.repeat(np.arange(len(documents) - 1), np.diff(documents))

@@ -29,31 +29,24 @@ class Instances:
         return len(self.first_sentences) - 1
 
 
-def cut_instances(sentence_starts: Ints, document_starts: Ints, target_tokens: int) -> Instances:
-    """Cuts each document greedily: an instance grows until it reaches the target or the document ends.
+def cut_instances(
+    sentence_starts: Ints,
+    document_starts: Ints,
+    target_tokens: int,
+    cut_block: Callable[[Ints, Ints, int], Ints],
+) -> Instances:
+    """Cuts a corpus into instances, one block of documents after the other, which bounds memory.
 
     Args:
       sentence_starts: [S + 1], ascending token positions; sentence s ends where s + 1 starts.
       document_starts: [D + 1], ascending sentence numbers, likewise.
-      target_tokens: at least 1. The last sentence of an instance may reach past it.
-
-    Same as google-research/bert, create_pretraining_data.py:241-250, with a fixed target length.
-    """
-    return cut_in_blocks(sentence_starts, document_starts, target_tokens, _cut_block)
-
-
-def cut_in_blocks(
-    sentence_starts: Ints, document_starts: Ints, target_tokens: int, cut: Callable[[Ints, Ints, int], Ints]
-) -> Instances:
-    """Cuts one block of documents after the other, which bounds memory.
-
-    Args:
-      cut: (sentence_starts, the block's part of document_starts, target_tokens) -> first sentence of each
-        instance of the block.
+      target_tokens: at least 1.
+      cut_block: (sentence_starts, the block's part of document_starts, target_tokens) -> first sentence of
+        each instance of the block, in order.
     """
     dtype = np.uint32 if len(sentence_starts) < 2**32 else np.int64
     firsts = [
-        cut(sentence_starts, document_starts[lo : hi + 1], target_tokens).astype(dtype)
+        cut_block(sentence_starts, document_starts[lo : hi + 1], target_tokens).astype(dtype)
         for lo, hi in document_blocks(document_starts)
     ]
     return Instances(np.concatenate([*firsts, np.array([document_starts[-1]], dtype)]))
@@ -70,8 +63,13 @@ def document_blocks(document_starts: Ints) -> list[tuple[int, int]]:
     return blocks
 
 
-def _cut_block(sentence_starts: Ints, documents: Ints, target_tokens: int) -> Ints:
-    """Returns the first sentences of the instances of a block of documents, in order."""
+def cut_documents(sentence_starts: Ints, documents: Ints, target_tokens: int) -> Ints:
+    """Cuts each document greedily: an instance grows until it reaches the target or the document ends.
+
+    The last sentence of an instance may reach past the target. For `cut_instances`.
+
+    Same as google-research/bert, create_pretraining_data.py:241-250, with a fixed target length.
+    """
     starts = sentence_starts[documents[0] : documents[-1] + 1]
     beginnings = documents - documents[0]
     filled = np.searchsorted(starts, starts[:-1] + target_tokens)

@@ -50,18 +50,9 @@ class ChoiceExample:
     """Index of the right choice; None in examples to predict."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ChoiceForm:
-    """How a file holds its examples."""
-
-    read: Callable[[], Iterator[Record]]
-    """Returns an iterator over the file's records."""
-    example: Callable[[Record], ChoiceExample]
-    has_names: bool = True
-    """Whether a table begins with the names of its columns."""
-
-
-def open_choices(file: Path, encoding: str = "utf-8") -> ChoiceForm:
+def open_choices(
+    file: Path, encoding: str = "utf-8"
+) -> tuple[Callable[[], Iterator[Record]], Callable[[Record], ChoiceExample]]:
     """How to read a file, decided by its suffix: SWAG's .csv, CODAH's .tsv, or JSONL.
 
     - SWAG: sent1 is the context; sent2 followed by an ending is a choice (section 4.4 of the BERT paper).
@@ -70,29 +61,25 @@ def open_choices(file: Path, encoding: str = "utf-8") -> ChoiceForm:
     - JSONL: {"context", "choices": [two or more]}, optionally with "question" and "label". The number of
       choices may differ from line to line; the question is put before each choice.
 
+    Returns:
+      a function that returns an iterator over the file's records, and one that returns a record's example.
+
     Raises:
       UserError: as `read_records`; a line of another form; a label that is no index of a choice. Most are
         raised only when the records are read.
     """
     match file.suffix:
         case ".csv":
-            return ChoiceForm(partial(read_records, file, _SWAG_COLUMNS, encoding), _swag_example)
+            return partial(read_records, file, _SWAG_COLUMNS, encoding), _swag_example
         case ".tsv":
-            return ChoiceForm(partial(_codah_records, file, encoding), _codah_example, has_names=False)
-    return ChoiceForm(partial(read_records, file, CHOICE_FIELDS, encoding), json_example)
+            return partial(_codah_records, file, encoding), _codah_example
+    return partial(read_records, file, CHOICE_FIELDS, encoding), json_example
 
 
 def read_choices(file: Path, encoding: str = "utf-8") -> list[ChoiceExample]:
     """All examples of a file in one of the forms of `open_choices`."""
-    form = open_choices(file, encoding)
-    return [form.example(record) for record in form.read()]
-
-
-def require_labels(examples: Sequence[ChoiceExample]) -> None:
-    """Raises UserError naming the first example of training or development that has no label."""
-    for example in examples:
-        if example.label is None:
-            raise UserError(f"{example.place} has no label; only texts to predict go without")
+    read, example = open_choices(file, encoding)
+    return [example(record) for record in read()]
 
 
 def choice_rows(examples: Sequence[ChoiceExample], tokenizer: TaskTokenizer, max_length: int) -> Rows:
@@ -109,12 +96,13 @@ def choice_rows(examples: Sequence[ChoiceExample], tokenizer: TaskTokenizer, max
     width = max(len(example.choices) for example in examples)
     contexts = [example.context for example in examples for _ in example.choices]
     choices = [choice for example in examples for choice in example.choices]
-    sequences = encode_pairs(tokenizer, contexts, choices, max_length)
+    encoded = encode_pairs(tokenizer, contexts, choices, max_length)
     present = np.array([place < len(example.choices) for example in examples for place in range(width)])
     targets = {}
     if all_or_none((example.place, example.label is not None) for example in examples):
         targets["labels"] = np.array([example.label for example in examples], np.int32)
-    return make_rows(sequences.spread(present), targets, sequences_per_row=width)
+    tokens = {name: _spread(sequences, present) for name, sequences in encoded.tokens.items()}
+    return make_rows(**tokens, num_cut=encoded.num_cut, targets=targets, sequences_per_row=width)
 
 
 def json_example(record: Record) -> ChoiceExample:
@@ -156,6 +144,12 @@ def _codah_example(record: Record) -> ChoiceExample:
         choices=tuple(record.text(name) for name in _CODAH_ENDINGS),
         label=_label(record, len(_CODAH_ENDINGS)),
     )
+
+
+def _spread(sequences: Sequence[np.ndarray], present: np.ndarray) -> list[np.ndarray]:
+    """The sequences at the places where bool `present` is True, and empty ones where it is False."""
+    given = iter(sequences)
+    return [next(given) if is_present else np.zeros(0, np.int32) for is_present in present]
 
 
 def _label(record: Record, count: int) -> int | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.finetuning.encode import TaskTokenizer, encode_pairs, encode_texts, make_rows
+from data_pipeline.tasks.finetuning.encode import TaskTokenizer, encode_pairs, encode_texts
 from data_pipeline.tasks.finetuning.folds import FoldFlags
 from data_pipeline.tasks.finetuning.records import Place, Record, read_records
 from data_pipeline.tasks.finetuning.rows import Rows
@@ -104,5 +104,5 @@ def text_rows(
     texts = [example.text for example in examples]
     pairs = [example.pair for example in examples if example.pair is not None]
     if not pairs:
-        return make_rows(encode_texts(tokenizer, texts, max_length), targets)
-    return make_rows(encode_pairs(tokenizer, texts, pairs, max_length), targets)
+        return encode_texts(tokenizer, texts, max_length, targets)
+    return encode_pairs(tokenizer, texts, pairs, max_length, targets)

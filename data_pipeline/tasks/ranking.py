@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from data_pipeline.errors import UserError
-from data_pipeline.tasks.finetuning.encode import TaskTokenizer, encode_texts, make_rows
+from data_pipeline.tasks.finetuning.encode import TaskTokenizer, encode_texts
 from data_pipeline.tasks.finetuning.flags import TaskFlags
 from data_pipeline.tasks.finetuning.labels import all_or_none, parse_number
 from data_pipeline.tasks.finetuning.records import Place, Record, read_records
@@ -114,7 +114,7 @@ def ranking_rows(examples: Sequence[RankingExample], tokenizer: TaskTokenizer, m
     width = len(texts) // len(examples)
     number_of = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     numbers = np.array([number_of[text] for text in texts], np.int32).reshape(-1, width)
-    return make_rows(encode_texts(tokenizer, texts, max_length), {"text_numbers": numbers}, width)
+    return encode_texts(tokenizer, texts, max_length, {"text_numbers": numbers}, width)
 
 
 def read_queries(file: Path, encoding: str = "utf-8") -> list[RankingQuery]:
@@ -169,7 +169,7 @@ def read_candidates(records: Sequence[Record]) -> RankingQuery:
     Raises UserError if a text is empty, or if the records have different queries.
     """
     first = records[0]
-    if "candidates" in first.fields:
+    if is_object(first):
         candidates = first.texts("candidates", 1)
     else:
         candidates = tuple(record.text("candidate") for record in records)
@@ -182,13 +182,19 @@ def read_candidates(records: Sequence[Record]) -> RankingQuery:
     return RankingQuery(first.place, query, candidates)
 
 
+def is_object(record: Record) -> bool:
+    """Whether a record of `split_queries` is an object with all candidates, not a row of a table with one."""
+    # A table may have a column "candidates" besides.
+    return "candidate" not in record.fields or isinstance(record.fields.get("candidates"), list | tuple)
+
+
 def read_relevance(records: Sequence[Record]) -> RankingQuery:
     """The query of one group of `split_queries`, with relevance; raises UserError as `read_queries`."""
     query, first = read_candidates(records), records[0]
     if len(query.candidates) < 2:
         raise UserError(f"{query.place}: {query.query[:40]!r} has one candidate; ranking needs two or more")
     values = [record.fields["relevance"] for record in records]
-    if "candidates" in first.fields:
+    if is_object(first):
         [values] = values
         if not isinstance(values, list) or len(values) != len(query.candidates):
             raise UserError(
@@ -208,7 +214,7 @@ def encode_queries(
     texts = list(dict.fromkeys(text for query in queries for text in (query.query, *query.candidates)))
     numbers = {text: number for number, text in enumerate(texts)}
     return EncodedQueries(
-        rows=make_rows(encode_texts(tokenizer, texts, max_length), {}),
+        rows=encode_texts(tokenizer, texts, max_length),
         query_rows=np.array([numbers[query.query] for query in queries], np.int32),
         candidate_rows=tuple(np.array([numbers[c] for c in q.candidates], np.int32) for q in queries),
         relevance=tuple(np.array(query.relevance, np.float32) for query in queries),

@@ -14,7 +14,7 @@ import numpy as np
 
 from data_pipeline.errors import UserError
 from data_pipeline.pretraining.truncation import truncated_lengths
-from data_pipeline.tasks.finetuning.encode import EncodedTexts, TaskTokenizer, check_length, join, make_rows
+from data_pipeline.tasks.finetuning.encode import TaskTokenizer, check_length, join, make_rows
 from data_pipeline.tasks.finetuning.flags import TaskFlags
 from data_pipeline.tasks.finetuning.records import Place, Record, check_unicode, read_lines, read_records
 from data_pipeline.tasks.finetuning.rows import Rows
@@ -210,13 +210,10 @@ def relation_rows(
     whole = _cut_texts(examples, tokenizer, style)
     fitted = [_fit(parts, room, example) for parts, example in zip(whole, examples, strict=True)]
     input_ids = [join(tokenizer, parts.text) for parts in fitted]
-    sequences = EncodedTexts(
-        input_ids,
-        [np.zeros(len(ids), np.int32) for ids in input_ids],
-        sum(len(parts) > room for parts in whole),
-    )
+    segment_ids = [np.zeros(len(ids), np.int32) for ids in input_ids]
+    num_cut = sum(len(parts) > room for parts in whole)
     positions = np.array([_positions(parts) for parts in fitted], np.int32)
-    return make_rows(sequences, {**targets, "entity_positions": positions})
+    return make_rows(input_ids, segment_ids, num_cut, {**targets, "entity_positions": positions})
 
 
 def _cut_texts(

@@ -21,7 +21,7 @@ from bert_jax.training.program import make_program
 from bert_jax.training.train_step import predict_step
 from bert_jax.training.warm_start import start_from
 from data_pipeline.tasks.finetuning.batches import training_batches
-from data_pipeline.tasks.finetuning.encode import encode_texts, make_rows, make_task_tokenizer
+from data_pipeline.tasks.finetuning.encode import encode_texts, make_task_tokenizer
 from tests.bert_jax.formats.family_directories import (
     ENCODERS,
     TEXTS,
@@ -172,7 +172,7 @@ def test_twenty_steps_of_fine_tuning_have_the_losses_of_transformers(
     texts = TEXTS * 4
     model = without_dropout(pretrained_model(model_type, tmp_path / "pretrained"))
     labels = np.arange(len(texts), dtype=np.int32) % len(TEXTS) % 3
-    sequences = encode_texts(make_task_tokenizer(model.tokenizer), texts, 32)
+    rows = encode_texts(make_task_tokenizer(model.tokenizer), texts, 32, {"labels": labels})
     optimizer = OptimizerConfig(learning_rate=rate, bias_correction="adam", epsilon=1e-8)
     config = FineTuningConfig(
         model=model.config, num_labels=3, optimizer=optimizer, num_train_steps=20, global_batch_size=4
@@ -195,7 +195,6 @@ def test_twenty_steps_of_fine_tuning_have_the_losses_of_transformers(
     groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
     adamw = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.999), eps=1e-8)
 
-    rows = make_rows(sequences, {"labels": labels})
     batches = training_batches(
         rows,
         batch_size=4,

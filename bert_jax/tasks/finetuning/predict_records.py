@@ -31,7 +31,6 @@ def predict_records(
     parse: Callable[[Record], T],
     predict: Callable[[Sequence[T]], Iterable[Mapping[str, Any]]],
     *,
-    has_names: bool = True,
     at_once: int | None = None,
     encoding: str = "utf-8",
 ) -> int:
@@ -42,14 +41,13 @@ def predict_records(
       read: returns an iterator over the records, in the order of the file; called twice.
       parse: a record -> its example.
       predict: some examples -> a prediction for each.
-      has_names: whether the first line of a table names its columns.
       encoding: that of the file.
       at_once: number of examples to predict at once; None: that of `records_at_once`.
 
     Returns:
       the number of records.
     """
-    form = RecordForm(job.input, has_names, encoding)
+    form = RecordForm(job.input, encoding)
 
     def examples() -> Iterator[tuple[Record, T]]:
         for record in read():
@@ -90,9 +88,9 @@ def in_parts(items: Iterable[T], size: int) -> Iterator[list[T]]:
 class RecordForm:
     """Writes records with their predictions in the form of a file: columns of a table, or a field of JSON."""
 
-    def __init__(self, file: Path, has_names: bool = True, encoding: str = "utf-8") -> None:
+    def __init__(self, file: Path, encoding: str = "utf-8") -> None:
         self._suffix = file.suffix
-        self._names_to_write = has_names
+        self._at_start = True
         self._encoding = encoding
         first = _first_line(file)
         self._mark = _BYTE_ORDER_MARK if first.startswith(_BYTE_ORDER_MARK.encode()) else ""  # of a table
@@ -114,10 +112,11 @@ class RecordForm:
             return [as_json(fields, encoding=self._encoding) + self._end for fields in objects]
         rows = [_add(record, _columns(prediction)) for record, prediction in pairs]
         texts = [self._line(list(row.values())) for row in rows]
-        if self._names_to_write:
-            texts[0] = self._line(list(rows[0])) + texts[0]
-            self._names_to_write = False
-        texts[0], self._mark = self._mark + texts[0], ""
+        if self._at_start:
+            if records[0].place.line > 1:  # the first line of the file has the names of its columns
+                texts[0] = self._line(list(rows[0])) + texts[0]
+            texts[0] = self._mark + texts[0]
+            self._at_start = False
         return texts
 
     def _line(self, values: Sequence[Any]) -> str:

@@ -77,25 +77,13 @@ def make_task_tokenizer(tokenizer: Tokenizer) -> TaskTokenizer:
     return TaskTokenizer(tokenizer, plain, special, cls_id, sep_id, " " if is_of_bytes else "")
 
 
-@dataclasses.dataclass(frozen=True)
-class EncodedTexts:
-    """Texts as sequences of ids, before padding."""
-
-    input_ids: list[np.ndarray]
-    """int32 [T_i] each, from [CLS] to [SEP]."""
-    segment_ids: list[np.ndarray]
-    """int32 [T_i] each: 0 for [CLS] A [SEP], 1 for B [SEP]."""
-    num_cut: int
-    """Number of texts that were too long and lost tokens."""
-
-    def spread(self, present: np.ndarray) -> "EncodedTexts":
-        """The same sequences at the places where bool `present` is True, and empty ones where it is False."""
-        return EncodedTexts(
-            _spread(self.input_ids, present), _spread(self.segment_ids, present), self.num_cut
-        )
-
-
-def encode_texts(tokenizer: TaskTokenizer, texts: Sequence[str], max_length: int) -> EncodedTexts:
+def encode_texts(
+    tokenizer: TaskTokenizer,
+    texts: Sequence[str],
+    max_length: int,
+    targets: Mapping[str, np.ndarray] | None = None,
+    sequences_per_row: int = 1,
+) -> Rows:
     """[CLS] A [SEP] for each text; the end of a text that is too long is cut off.
 
     Raises UserError if `max_length` is below 8.
@@ -104,12 +92,18 @@ def encode_texts(tokenizer: TaskTokenizer, texts: Sequence[str], max_length: int
     room = max_length - tokenizer.special.in_text
     ids = tokenizer.encode(texts)
     input_ids = [join(tokenizer, a[:room]) for a in ids]
-    return EncodedTexts(input_ids, [np.zeros_like(a) for a in input_ids], sum(len(a) > room for a in ids))
+    segment_ids = [np.zeros_like(a) for a in input_ids]
+    num_cut = sum(len(a) > room for a in ids)
+    return make_rows(input_ids, segment_ids, num_cut, targets, sequences_per_row)
 
 
 def encode_pairs(
-    tokenizer: TaskTokenizer, firsts: Sequence[str], seconds: Sequence[str], max_length: int
-) -> EncodedTexts:
+    tokenizer: TaskTokenizer,
+    firsts: Sequence[str],
+    seconds: Sequence[str],
+    max_length: int,
+    targets: Mapping[str, np.ndarray] | None = None,
+) -> Rows:
     """[CLS] A [SEP] B [SEP] for each pair; a pair that is too long loses tokens of its longer text first.
 
     Raises UserError if `max_length` is below 8.
@@ -120,10 +114,11 @@ def encode_pairs(
     kept = np.stack(
         truncated_lengths(lengths[:, 0], lengths[:, 1], max_length - tokenizer.special.in_pair), axis=-1
     )
-    return EncodedTexts(
+    return make_rows(
         [join(tokenizer, a[:m], b[:n]) for (a, b), (m, n) in zip(pairs, kept, strict=True)],
         [pair_segments(tokenizer, m, n) for m, n in kept],
         int((kept < lengths).any(axis=-1).sum()),
+        targets,
     )
 
 
@@ -148,14 +143,27 @@ def check_length(max_length: int) -> None:
         raise UserError(f"max_seq_length is {max_length}; it must be {_SHORTEST} or more")
 
 
-def make_rows(sequences: EncodedTexts, targets: Mapping[str, np.ndarray], sequences_per_row: int = 1) -> Rows:
-    """One row per example, with `sequences_per_row` consecutive sequences each."""
+def make_rows(
+    input_ids: Sequence[np.ndarray],
+    segment_ids: Sequence[np.ndarray],
+    num_cut: int,
+    targets: Mapping[str, np.ndarray] | None = None,
+    sequences_per_row: int = 1,
+) -> Rows:
+    """One row per example, with `sequences_per_row` consecutive sequences each.
+
+    Args:
+      input_ids: int32 [T_i] each, from [CLS] to [SEP].
+      segment_ids: int32 [T_i] each: 0 for [CLS] A [SEP], 1 for B [SEP].
+      num_cut: number of texts that were too long and lost tokens.
+      targets: an array [R, ...] each; None for texts to predict.
+    """
     return Rows(
-        tokens={"input_ids": sequences.input_ids, "segment_ids": sequences.segment_ids},
-        targets=targets,
-        example=np.arange(len(sequences.input_ids) // sequences_per_row, dtype=np.int32),
+        tokens={"input_ids": input_ids, "segment_ids": segment_ids},
+        targets=targets or {},
+        example=np.arange(len(input_ids) // sequences_per_row, dtype=np.int32),
         sequences_per_row=sequences_per_row,
-        num_cut=sequences.num_cut,
+        num_cut=num_cut,
     )
 
 
@@ -187,9 +195,3 @@ def _hide_pieces(model: dict[str, Any], pieces: Collection[str]) -> dict[str, An
             pair for pair in model["merges"] if hidden.keys().isdisjoint((*pair, "".join(pair)))
         ]
     return found
-
-
-def _spread(sequences: list[np.ndarray], present: np.ndarray) -> list[np.ndarray]:
-    empty = np.zeros(0, np.int32)
-    given = iter(sequences)
-    return [next(given) if is_present else empty for is_present in present]

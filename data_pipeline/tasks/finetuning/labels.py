@@ -1,7 +1,7 @@
 """Labels as words in files, and as the numbers that a model is trained on."""
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -10,6 +10,8 @@ from data_pipeline.tasks.finetuning.records import Place
 
 _MOST_LISTED = 20
 _LARGEST = float(np.finfo(np.float32).max)
+
+Label = TypeVar("Label", str, int)
 
 
 class Labelled(Protocol):
@@ -29,7 +31,7 @@ def find_labels(examples: Sequence[Labelled]) -> tuple[str, ...]:
 
     Raises UserError if an example has no label, or if all have the same one.
     """
-    labels = {_require(example) for example in examples}
+    labels = {require_label(example.place, example.label) for example in examples}
     if len(labels) < 2:
         source = examples[0].place.source
         raise UserError(f"{source} has no label but {', '.join(labels)}; classification needs two or more")
@@ -43,7 +45,7 @@ def label_ids(examples: Sequence[Labelled], labels: Sequence[str]) -> np.ndarray
     numbers = {label: number for number, label in enumerate(labels)}
     ids = np.empty(len(examples), np.int32)
     for row, example in enumerate(examples):
-        label = _require(example)
+        label = require_label(example.place, example.label)
         if label not in numbers:
             raise UserError(f"{example.place} has the label {label!r}; it must be one of {listed(labels)}")
         ids[row] = numbers[label]
@@ -83,7 +85,7 @@ def label_values(examples: Sequence[Labelled]) -> np.ndarray:
     """float32 [R]: each example's label as a number. Raises UserError if float32 cannot hold one."""
     values = np.empty(len(examples), np.float32)
     for row, example in enumerate(examples):
-        label = _require(example)
+        label = require_label(example.place, example.label)
         value = parse_number(label)
         if value is None:
             raise UserError(
@@ -97,10 +99,11 @@ def _numbers(examples: Sequence[Labelled]) -> set[float | None]:
     return {parse_number(example.label or "") for example in examples}
 
 
-def _require(example: Labelled) -> str:
-    if example.label is None:
-        raise UserError(f"{example.place} has no label; only texts to predict go without")
-    return example.label
+def require_label(place: Place, label: Label | None) -> Label:
+    """The label of an example of training or development. Raises UserError if it has none."""
+    if label is None:
+        raise UserError(f"{place} has no label; only texts to predict go without")
+    return label
 
 
 def parse_number(word: str) -> float | None:
@@ -114,6 +117,6 @@ def parse_number(word: str) -> float | None:
 
 def listed(labels: Sequence[str]) -> str:
     """The labels in a row for a message, at most 20 of them."""
-    listed = ", ".join(labels[:_MOST_LISTED])
+    first = ", ".join(labels[:_MOST_LISTED])
     more = len(labels) - _MOST_LISTED
-    return f"{listed} and {more} more" if more > 0 else listed
+    return f"{first} and {more} more" if more > 0 else first

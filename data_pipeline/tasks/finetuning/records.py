@@ -112,14 +112,6 @@ def read_records(file: Path | TfdsSplit, columns: Sequence[str], encoding: str =
     return not_empty(file, records)
 
 
-def has_names(file: Path, columns: Sequence[str], encoding: str = "utf-8") -> bool:
-    """Whether the first line of a table names its columns: all of `columns`, unless these are numbers."""
-    if file.suffix not in _SPLITTERS:
-        return True
-    _, first = next(_SPLITTERS[file.suffix](file, encoding))
-    return _are_names(first, columns)
-
-
 def check_unicode(place: object, name: str, text: str) -> None:
     """Raises UserError if a text has an unpaired surrogate, which is half a character."""
     if _SURROGATE.search(text):
@@ -193,12 +185,6 @@ def check_columns(source: object, names: Iterable[str], needed: Sequence[str]) -
             raise UserError(f"{source} has no column {name}; it has {', '.join(map(str, names)) or 'none'}")
 
 
-def _are_names(fields: Sequence[str], columns: Sequence[str]) -> bool:
-    """Whether the first line of a table holds names, which it need not if `columns` are numbers."""
-    are_numbers = bool(columns) and all(column.isascii() and column.isdigit() for column in columns)
-    return not are_numbers or set(columns) <= set(fields)
-
-
 def check_names(source: object, names: Iterable[str]) -> None:
     """Raises UserError if two columns have the same name."""
     for name, count in collections.Counter(names).items():
@@ -231,7 +217,8 @@ def _name_fields(
     """Records of the lines below a header, or of all lines if `columns` are numbers that it does not have."""
     first = next(lines)
     names = first[1]
-    if not _are_names(names, columns):
+    are_numbers = bool(columns) and all(column.isascii() and column.isdigit() for column in columns)
+    if are_numbers and not set(columns) <= set(names):
         names, lines = [str(number) for number in range(len(names))], itertools.chain([first], lines)
         check_columns(file, names, columns)
     elif missing := [column for column in columns if column not in names]:

@@ -73,8 +73,6 @@ class GlueFile:
     """Column of the text, or the two columns of a pair."""
     read: Callable[[], Iterator[Record]]
     """Returns an iterator over the records, which are read one by one."""
-    has_names: bool = True
-    """Whether a table begins with the names of its columns."""
     broken: tuple[Place, ...] = ()
     """Lines with the wrong number of columns, which are left out."""
 
@@ -107,7 +105,7 @@ def open_glue(
     check_names(file, names)
     broken = _find_broken(split_tabs(file, encoding), len(names), is_test)
     read = functools.partial(_read, file, encoding, names, is_headerless)
-    return GlueFile(columns, read, not is_headerless, broken)
+    return GlueFile(columns, read, broken)
 
 
 def glue_example(record: Record, columns: Sequence[str], label: str | None = None) -> TextExample:

@@ -25,21 +25,26 @@ class GlueTask:
     name: GlueName
     directory: str
     """Name of its directory, as published."""
-    columns: tuple[str, ...]
-    """Column of the text, or the two columns of a pair."""
-    label_column: str
     labels: tuple[str, ...]
     """Labels as the files write them, in the order of the model's outputs; empty in regression."""
     metrics: tuple[str, ...]
     """Names of its metrics; the best trial is chosen by the first."""
-    submissions: Mapping[GlueSplit, str]
-    """Name of each test set's file in the zip for the server."""
+    columns: tuple[str, ...] = ("sentence1", "sentence2")
+    """Column of the text, or the two columns of a pair."""
+    label_column: str = "label"
     files: Mapping[GlueSplit, str] = dataclasses.field(default_factory=lambda: _FILES)
     """Name of each split's file in the directory; the splits that the task has."""
+    server_files: Mapping[GlueSplit, str] | None = None
+    """`submissions` where they are not called as the directory."""
     names_without_header: tuple[str, ...] = ()
     """Columns of training and development files that have no header; empty if they have one."""
     tfds_columns: tuple[str, ...] = ()
     """TFDS's names of `columns`; empty if they are the same."""
+
+    @property
+    def submissions(self) -> Mapping[GlueSplit, str]:
+        """Name of each test set's file in the zip for the server."""
+        return self.server_files or {"test": f"{self.directory}.tsv"}
 
 
 GLUE_TASKS: Mapping[GlueName, GlueTask] = {
@@ -48,50 +53,29 @@ GLUE_TASKS: Mapping[GlueName, GlueTask] = {
         GlueTask(
             "cola",
             "CoLA",
-            ("sentence",),
-            "label",
             _BINARY,
             ("matthews", "accuracy"),
-            {"test": "CoLA.tsv"},
+            ("sentence",),
             names_without_header=("source", "label", "mark", "sentence"),
         ),
-        GlueTask("sst2", "SST-2", ("sentence",), "label", _BINARY, ("accuracy",), {"test": "SST-2.tsv"}),
+        GlueTask("sst2", "SST-2", _BINARY, ("accuracy",), ("sentence",)),
         GlueTask(
             "mrpc",
             "MRPC",
+            _BINARY,
+            ("f1", "accuracy"),
             ("#1 String", "#2 String"),
             "Quality",
-            _BINARY,
-            ("f1", "accuracy"),
-            {"test": "MRPC.tsv"},
             tfds_columns=("sentence1", "sentence2"),
         ),
-        GlueTask(
-            "stsb",
-            "STS-B",
-            ("sentence1", "sentence2"),
-            "score",
-            (),
-            ("spearman", "pearson"),
-            {"test": "STS-B.tsv"},
-        ),
-        GlueTask(
-            "qqp",
-            "QQP",
-            ("question1", "question2"),
-            "is_duplicate",
-            _BINARY,
-            ("f1", "accuracy"),
-            {"test": "QQP.tsv"},
-        ),
+        GlueTask("stsb", "STS-B", (), ("spearman", "pearson"), label_column="score"),
+        GlueTask("qqp", "QQP", _BINARY, ("f1", "accuracy"), ("question1", "question2"), "is_duplicate"),
         GlueTask(
             "mnli",
             "MNLI",
-            ("sentence1", "sentence2"),
-            "gold_label",
             _INFERENCE,
             ("accuracy",),
-            {"test": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"},
+            label_column="gold_label",
             files={
                 "train": "train.tsv",
                 "dev": "dev_matched.tsv",
@@ -99,33 +83,20 @@ GLUE_TASKS: Mapping[GlueName, GlueTask] = {
                 "test": "test_matched.tsv",
                 "test_mismatched": "test_mismatched.tsv",
             },
+            server_files={"test": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"},
             tfds_columns=("premise", "hypothesis"),
         ),
-        GlueTask(
-            "qnli",
-            "QNLI",
-            ("question", "sentence"),
-            "label",
-            _ENTAILMENT,
-            ("accuracy",),
-            {"test": "QNLI.tsv"},
-        ),
-        GlueTask(
-            "rte", "RTE", ("sentence1", "sentence2"), "label", _ENTAILMENT, ("accuracy",), {"test": "RTE.tsv"}
-        ),
-        GlueTask(
-            "wnli", "WNLI", ("sentence1", "sentence2"), "label", _BINARY, ("accuracy",), {"test": "WNLI.tsv"}
-        ),
+        GlueTask("qnli", "QNLI", _ENTAILMENT, ("accuracy",), ("question", "sentence")),
+        GlueTask("rte", "RTE", _ENTAILMENT, ("accuracy",)),
+        GlueTask("wnli", "WNLI", _BINARY, ("accuracy",)),
         # The diagnostic set has no training data; a model trained on MNLI predicts it.
         GlueTask(
             "ax",
             "diagnostic",
-            ("sentence1", "sentence2"),
-            "label",
             _INFERENCE,
             ("matthews",),
-            {"test": "AX.tsv"},
             files={"test": "diagnostic.tsv"},
+            server_files={"test": "AX.tsv"},
             tfds_columns=("premise", "hypothesis"),
         ),
     )

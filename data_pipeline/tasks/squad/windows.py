@@ -58,9 +58,14 @@ class Windows:
 def make_windows(examples: Sequence[SquadExample], tokenizer: TaskTokenizer, flags: Flags) -> Windows:
     """Every example's windows: at least one each, which is empty if the context gives no piece.
 
-    Raises UserError as `check_room`.
+    Raises UserError unless `max_seq_length` leaves room for text after the question.
     """
-    check_room(flags, tokenizer.special.in_pair)
+    num_special = tokenizer.special.in_pair
+    if flags.max_seq_length <= flags.max_query_length + num_special:
+        raise UserError(
+            f"max_seq_length ({flags.max_seq_length}) must exceed max_query_length "
+            f"({flags.max_query_length}) by {num_special + 1} or more, so that a window has text"
+        )
     contexts = list(dict.fromkeys(example.context for example in examples))
     pieces = dict(zip(contexts, split_texts(tokenizer, contexts), strict=True))
     questions = split_texts(tokenizer, [example.question for example in examples])
@@ -117,15 +122,6 @@ def _with_marks(text: str, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         while moved[piece] < bound and text[moved[piece]] in marks:
             moved[piece] += 1
     return moved
-
-
-def check_room(flags: Flags, num_special: int) -> None:
-    """Raises UserError unless `num_special` special tokens leave room for text."""
-    if flags.max_seq_length <= flags.max_query_length + num_special:
-        raise UserError(
-            f"max_seq_length ({flags.max_seq_length}) must exceed max_query_length "
-            f"({flags.max_query_length}) by {num_special + 1} or more, so that a window has text"
-        )
 
 
 def leave_out_pieceless(labelled: LabelledExamples, tokenizer: TaskTokenizer) -> LabelledExamples:

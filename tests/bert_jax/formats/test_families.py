@@ -1,6 +1,7 @@
 """Families of Hugging Face's models: their tables, what they refuse, and the form of their tokenizers."""
 
 import dataclasses
+import itertools
 import json
 import re
 from pathlib import Path
@@ -379,15 +380,16 @@ def test_fine_tuning_writes_pairs_as_the_tokenizer_does(model_type: str) -> None
     tokenizer = make_task_tokenizer(original)
     empty = encode_pairs(tokenizer, [""], [""], 8)
     tokens, segments = FORMS[model_type]
-    assert " ".join(original.id_to_token(index) for index in empty.input_ids[0]) == tokens
-    assert empty.segment_ids[0].tolist() == segments
+    assert " ".join(original.id_to_token(index) for index in empty.tokens["input_ids"][0]) == tokens
+    assert empty.tokens["segment_ids"][0].tolist() == segments
     pair = ("where is the cat?", "on the mat")
     made, expected = encode_pairs(tokenizer, [pair[0]], [pair[1]], 40), original.encode(*pair)
-    assert made.input_ids[0].tolist() == expected.ids
-    assert made.segment_ids[0].tolist() == expected.type_ids
-    assert encode_texts(tokenizer, [pair[0]], 40).input_ids[0].tolist() == original.encode(pair[0]).ids
+    assert made.tokens["input_ids"][0].tolist() == expected.ids
+    assert made.tokens["segment_ids"][0].tolist() == expected.type_ids
+    single = encode_texts(tokenizer, [pair[0]], 40).tokens["input_ids"][0]
+    assert single.tolist() == original.encode(pair[0]).ids
     short = encode_pairs(tokenizer, ["the cat sat on the mat"], ["a dog saw the cat here"], 9)
-    assert [len(ids) for ids in (*short.input_ids, *short.segment_ids)] == [9, 9]
+    assert [len(ids) for ids in itertools.chain(*short.tokens.values())] == [9, 9]
 
 
 @pytest.mark.parametrize("model_type", FORMS)

@@ -13,7 +13,7 @@ from data_pipeline.corpus.documents import Corpus, open_corpus
 from data_pipeline.corpus.store import describe, open_store
 from data_pipeline.errors import UserError
 from data_pipeline.pretraining.batches import evaluation_batches, make_source, training_batches
-from data_pipeline.pretraining.instances import cut_instances
+from data_pipeline.pretraining.instances import cut_documents, cut_instances
 from tests.data_pipeline.same_batches import assert_same, rows_of
 from tests.data_pipeline.small_corpus import random_documents, write_corpus
 from tests.data_pipeline.unmasked import unmasked_ids
@@ -180,7 +180,8 @@ def test_instances_are_as_long_as_the_text_of_a_sequence(corpus):
     store = open_store(corpus, "train")
     for pairing, text_tokens in (("next_sentence", 45), ("contiguous", 46)):
         source = make_source(store, DataConfig(pairing=pairing), Phase(48, 7))
-        assert len(source) == len(cut_instances(store.sentence_starts, store.document_starts, text_tokens))
+        cut = cut_instances(store.sentence_starts, store.document_starts, text_tokens, cut_documents)
+        assert len(source) == len(cut)
 
 
 def test_phases_of_one_length_see_other_examples(corpus):

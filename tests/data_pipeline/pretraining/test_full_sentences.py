@@ -63,7 +63,9 @@ def test_a_sentence_longer_than_a_row_is_cut(tmp_path):
 
 def test_blocks_bound_memory_and_end_instances(corpus, monkeypatch):
     monkeypatch.setattr(instances, "_SENTENCES_PER_BLOCK", 60)
-    cut = cut_full_sentences(corpus.sentence_starts, corpus.document_starts, LENGTH - 2)
+    cut = instances.cut_instances(
+        corpus.sentence_starts, corpus.document_starts, LENGTH - 2, cut_full_sentences
+    )
     ends = [hi for _, hi in instances.document_blocks(corpus.document_starts)]
     assert len(ends) > 3
     assert np.isin(corpus.document_starts[ends], cut.first_sentences).all()

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipeline.pretraining import instances
-from data_pipeline.pretraining.instances import cut_instances
+from data_pipeline.pretraining.instances import cut_documents, cut_instances
 
 SENTENCES = st.lists(st.integers(1, 40), min_size=1, max_size=40)
 
@@ -37,15 +37,17 @@ def test_instances_are_those_of_a_literal_loop(block, documents, target):
     document_starts = starts([len(document) for document in documents])
     kept, instances._SENTENCES_PER_BLOCK = instances._SENTENCES_PER_BLOCK, block
     try:
-        found = cut_instances(sentence_starts, document_starts, target)
+        found = cut_instances(sentence_starts, document_starts, target, cut_documents)
     finally:
         instances._SENTENCES_PER_BLOCK = kept
     assert found.first_sentences.tolist() == cut_literally(documents, target)
 
 
 def test_no_documents_give_no_instances():
-    assert len(cut_instances(np.zeros(1, np.int64), np.zeros(1, np.int64), 125)) == 0
+    assert len(cut_instances(np.zeros(1, np.int64), np.zeros(1, np.int64), 125, cut_documents)) == 0
 
 
 def test_instances_take_four_bytes_each():
-    assert cut_instances(starts([5] * 100), starts([100]), 20).first_sentences.dtype == np.uint32
+    assert (
+        cut_instances(starts([5] * 100), starts([100]), 20, cut_documents).first_sentences.dtype == np.uint32
+    )

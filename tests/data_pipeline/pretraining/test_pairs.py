@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from data_pipeline.config import DataConfig
 from data_pipeline.corpus.documents import open_corpus
-from data_pipeline.pretraining.instances import cut_instances
+from data_pipeline.pretraining.instances import cut_documents, cut_instances
 from data_pipeline.pretraining.pairs import (
     PAIR_DRAWS,
     choose_spans,
@@ -36,7 +36,7 @@ def test_heads_are_counted_bit_by_bit(flips, bits):
 def visit(corpus, data: DataConfig = PAPER, max_seq_length: int = LENGTH, seed: int = 0):
     """Instances, the numbers of those visited, and their spans."""
     target = max_seq_length - data.num_special_tokens
-    instances = cut_instances(corpus.sentence_starts, corpus.document_starts, target)
+    instances = cut_instances(corpus.sentence_starts, corpus.document_starts, target, cut_documents)
     rng = np.random.default_rng(seed)
     numbers = rng.integers(0, len(instances), VISITS)
     bits = rng.integers(0, 2**32, (VISITS, PAIR_DRAWS), np.uint32)
@@ -296,7 +296,7 @@ def test_share_of_swapped_pairs_is_as_promised(corpus):
 
 def test_a_text_of_one_token_has_nothing_to_swap(tmp_path):
     corpus = open_corpus(write_corpus(tmp_path, [[[[7]], [[8]]]]), "train")
-    instances = cut_instances(corpus.sentence_starts, corpus.document_starts, 13)
+    instances = cut_instances(corpus.sentence_starts, corpus.document_starts, 13, cut_documents)
     bits = np.random.default_rng(0).integers(0, 2**32, (20, PAIR_DRAWS), np.uint32)
     data = DataConfig(pairing="sentence_order", random_next_prob=1.0)
     spans = choose_spans(corpus, instances, np.arange(20) % 2, bits, data, 16)

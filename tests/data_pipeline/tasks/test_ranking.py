@@ -69,6 +69,13 @@ def test_bad_rows_are_named(tmp_path, rows, message):
         read_queries(write(tmp_path / "x.tsv", f"query_id\tquery\tcandidate\trelevance\n{rows}"))
 
 
+def test_a_table_may_have_a_column_named_candidates(tmp_path):
+    rows = "1\tq\ta\t0\tx\n1\tq\tb\t2\ty\n"
+    file = write(tmp_path / "x.tsv", f"query_id\tquery\tcandidate\trelevance\tcandidates\n{rows}")
+    [query] = read_queries(file)
+    assert (query.candidates, query.relevance) == (("a", "b"), (0, 2))
+
+
 @pytest.mark.parametrize(
     ("relevance", "message"),
     [

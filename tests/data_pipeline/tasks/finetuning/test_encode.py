@@ -15,27 +15,29 @@ from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer, pieces, re
 
 def test_a_text_stands_between_cls_and_sep(tmp_path):
     tokenizer = make_tokenizer(tmp_path)
-    sequences = encode_texts(tokenizer, ["a b c", "", "a b c d e f g h"], 8)
-    assert [pieces(tokenizer, ids) for ids in sequences.input_ids] == [
+    rows = encode_texts(tokenizer, ["a b c", "", "a b c d e f g h"], 8)
+    assert [pieces(tokenizer, ids) for ids in rows.tokens["input_ids"]] == [
         "[CLS] a b c [SEP]",
         "[CLS] [SEP]",
         "[CLS] a b c d e f [SEP]",
     ]
-    assert [ids.tolist() for ids in sequences.segment_ids] == [[0] * 5, [0] * 2, [0] * 8]
-    assert sequences.num_cut == 1
+    assert [ids.tolist() for ids in rows.tokens["segment_ids"]] == [[0] * 5, [0] * 2, [0] * 8]
+    assert rows.num_cut == 1
 
 
 def test_a_pair_has_two_segments_and_loses_of_the_longer_text(tmp_path):
     tokenizer = make_tokenizer(tmp_path)
-    sequences = encode_pairs(tokenizer, ["a b", "a b c d e f"], ["x y z", "x y"], 8)
-    assert [pieces(tokenizer, ids) for ids in sequences.input_ids] == [
+    rows = encode_pairs(tokenizer, ["a b", "a b c d e f"], ["x y z", "x y"], 8)
+    assert [pieces(tokenizer, ids) for ids in rows.tokens["input_ids"]] == [
         "[CLS] a b [SEP] x y z [SEP]",
         "[CLS] a b c [SEP] x y [SEP]",
     ]
-    assert sequences.segment_ids[0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert sequences.segment_ids[1].tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
-    assert sequences.num_cut == 1
-    assert {values.dtype for values in (*sequences.input_ids, *sequences.segment_ids)} == {np.dtype(np.int32)}
+    assert rows.tokens["segment_ids"][0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert rows.tokens["segment_ids"][1].tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
+    assert rows.num_cut == 1
+    assert {values.dtype for values in (*rows.tokens["input_ids"], *rows.tokens["segment_ids"])} == {
+        np.dtype(np.int32)
+    }
 
 
 def test_special_tokens_in_text_are_plain_text(tmp_path):
