@@ -61,7 +61,26 @@ class LanguageModelHead(nn.Module):
         x_BPE = make_norm(self.config, "layer_norm")(x_BPE)
         bias_V = self.param("bias", nn.initializers.zeros, (self.config.vocab_size,))
         logits = multiply_by_words(x_BPE.reshape(-1, width), embeddings_NVE)
-        return (logits + bias_V).reshape(*x_BPE.shape[:-1], -1)
+        return _add_bias(logits, bias_V).reshape(*x_BPE.shape[:-1], -1)
+
+
+@jax.custom_vjp
+def _add_bias(logits_MV: jax.Array, bias_V: jax.Array) -> jax.Array:
+    """The sum, whose gradient takes a tenth of the time on CPU."""
+    return logits_MV + bias_V
+
+
+def _bias_gradients(_: None, gradients_MV: jax.Array) -> tuple[jax.Array, jax.Array]:
+    # On CPU, XLA's sum over the rows of so wide an array takes ten times as long as a product.
+    bias = jax.lax.platform_dependent(
+        gradients_MV,
+        cpu=lambda gradients: jnp.ones(len(gradients), gradients.dtype) @ gradients,
+        default=lambda gradients: gradients.sum(0),
+    )
+    return gradients_MV, bias
+
+
+_add_bias.defvjp(lambda logits_MV, bias_V: (logits_MV + bias_V, None), _bias_gradients)
 
 
 class NextSentenceHead(nn.Module):

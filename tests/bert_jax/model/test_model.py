@@ -230,3 +230,13 @@ def test_the_last_layer_at_some_positions_is_what_it_is_there(
     np.testing.assert_allclose(encode(positions), expected, atol=1e-6)
     one = positions[:, :1]
     np.testing.assert_allclose(encode(one), expected[:, :1], atol=1e-6)
+
+
+def test_the_output_bias_has_the_sum_of_the_gradients_of_all_positions() -> None:
+    config = ModelConfig(vocab_size=11, hidden_size=4, num_heads=1, intermediate_size=4)
+    random = np.random.default_rng(0)
+    states, weights = random.normal(size=(2, 3, 4)), random.normal(size=(2, 3, 11))
+    head, table = LanguageModelHead(config), jnp.asarray(random.normal(size=(1, 11, 4)))
+    params = head.init(jax.random.key(0), states, table)["params"]
+    gradients = jax.grad(lambda p: (head.apply({"params": p}, states, table) * weights).sum())(params)
+    np.testing.assert_allclose(gradients["bias"], weights.sum((0, 1)), rtol=1e-5)
