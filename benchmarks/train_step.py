@@ -194,13 +194,19 @@ SIDES = {"bert_jax": make_ours, "transformers": make_theirs}
 
 
 def run_worker(args: argparse.Namespace) -> None:
-    """Warms up, then does `--steps` steps for each line on stdin and answers with a line of JSON."""
+    """Warms up, then does `--steps` steps for each line on stdin and answers with a line of JSON.
+
+    The first step of a turn is not timed: memory that a virtual machine gave back while the other side ran
+    comes back in it.
+    """
     side = SIDES[args.worker](args)
     side.step()
     side.step()
     side.loss()
     print(json.dumps({"device": side.device, "platform": side.platform}), flush=True)
     for _ in sys.stdin:
+        side.step()
+        side.loss()
         start = time.perf_counter()
         for _ in range(args.steps):
             side.step()
