@@ -52,10 +52,12 @@ def from_json(kind: type[T], value: Any) -> T:
         if issubclass(kind, Objective):
             kind = typing.cast(type[T], find_objective(value.pop("name")))
         types = typing.get_type_hints(kind)
-        hints = {field.name: types[field.name] for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+        fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+        hints = {field.name: types[field.name] for field in fields}
         if unknown := set(value) - set(hints):
             raise KeyError(f"unknown settings {sorted(unknown)}")
-        needed = _OF_EVERY_MODEL if kind is ModelConfig else tuple(n for n in hints if hints[n] is Objective)
+        needed = {field.name for field in fields if _has_no_default(field) or hints[field.name] is Objective}
+        needed.update(_OF_EVERY_MODEL if kind is ModelConfig else ())
         named = [name for name in hints if name in value or name in needed]
         return kind(**{name: from_json(hints[name], value[name]) for name in named})
     parts = typing.get_args(kind)
@@ -64,6 +66,10 @@ def from_json(kind: type[T], value: Any) -> T:
     if value is not None and len(parts) == 2 and parts[1] is type(None):  # an optional one
         return typing.cast(T, from_json(parts[0], value))
     return value
+
+
+def _has_no_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is field.default_factory is dataclasses.MISSING
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
