@@ -66,11 +66,15 @@ def not_computed(experiment: Experiment, length: int, predictions: int) -> int:
 
 
 def products(text: str) -> int:
-    """FLOPs of the matrix products in a compiled program's text."""
+    """FLOPs of the matrix products in a compiled program's text.
+
+    A product of a column of ones and a matrix is how CPUs sum over rows, and is not counted.
+    """
     shapes, total = {}, 0
     for name, shape, operation in re.findall(r"^ +(?:ROOT )?%(\S+) = \w+\[([\d,]*)\]\S* (.*)$", text, re.M):
         shapes[name] = [int(size) for size in shape.split(",") if size]
-        if found := re.match(r"dot\(%([^,]+), .*lhs_contracting_dims=\{([\d,]+)\}", operation):
+        found = re.match(r"dot\(%([^,]+), .*lhs_contracting_dims=\{([\d,]+)\}", operation)
+        if found and not (shapes[name][0] == 1 and found[2] == "0"):
             contracted = (shapes[found[1]][int(axis)] for axis in found[2].split(","))
             total += 2 * math.prod(shapes[name]) * math.prod(contracted)
     return total
