@@ -9,11 +9,10 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
-from bert_jax.names import SentenceScoring
 from bert_jax.objectives.experiment import Experiment
-from data_pipeline.checks import check_number, check_positive, check_seed
+from data_pipeline.checks import check_number, check_positive, check_seed, check_types
 from data_pipeline.errors import UserError
 
 Changes: TypeAlias = Mapping[str, Any]
@@ -143,7 +142,10 @@ HELDOUT_METRICS = (
 
 @dataclasses.dataclass(frozen=True)
 class HeldoutLM(Measure):
-    """Language modelling of the corpus's held-out documents, under the same masks for all arms."""
+    """Language modelling of the corpus's held-out documents, under the same masks for all arms.
+
+    Accuracies are fractions from 0 to 1, losses are in nats.
+    """
 
     def __post_init__(self) -> None:
         _check_metric(self, HELDOUT_METRICS)
@@ -163,7 +165,7 @@ class MinimalPairs(Measure):
 
     data: str = "blimp"
     """File or directory of pairs inside that of all tasks."""
-    score: SentenceScoring = "pll_word_l2r"
+    score: Literal["pll", "pll_word_l2r"] = "pll_word_l2r"
     """How masked models score a sentence; models that read in one direction take the likelihood."""
     variant: str = ""
     """Tells two sets of pairs apart."""
@@ -229,7 +231,8 @@ class Study:
     def __post_init__(self) -> None:
         if not self.scales:
             raise UserError(f"study {self.name} has no scale")
-        for scale in self.scales.values():
+        for name, scale in self.scales.items():
+            check_types(scale, f"study {self.name}: scale {name}: ")
             study = self.at(scale)
             study._check_arms()
             study._check_measures()
@@ -249,7 +252,10 @@ class Study:
                 check_number(f"study {self.name}: published of {arm}, {column},", value)
 
     def at(self, scale: Scale) -> "Study":
-        """The study with what a scale has in place of its arms, base and measures; `scales` keep the rest."""
+        """The study with the arms, base and measures of a scale, where that has its own.
+
+        The `scales` of what is returned have none, so that `at` may be called again.
+        """
         if scale.arms is None and not scale.base and scale.measures is None:
             return self
         arms = self.arms if scale.arms is None else scale.arms
@@ -286,6 +292,7 @@ class Study:
                     f"{what}: the experiment of arm {name} is {arm.experiment!r}; it must be an Experiment, "
                     f"such as experiments.base.BASE"
                 )
+            check_types(arm, f"{what}: arm {name}: ")
             if arm.compared_with and arm.compared_with not in self.arms:
                 raise UserError(
                     f"{what}: arm {name} is compared with {arm.compared_with!r}, none of its arms: "
@@ -297,7 +304,15 @@ class Study:
                 )
 
     def _check_measures(self) -> None:
-        """Raises UserError if two have one column, or one directory although they differ."""
+        """Raises UserError if a field has another type, if a name cannot be a directory's, or if two have one
+        column, or one directory although they differ."""
+        for measure in self.measures:
+            check_types(measure, f"study {self.name}: measure {measure.column}: ")
+            if not _NAME.fullmatch(measure.name):
+                raise UserError(
+                    f"study {self.name}: {measure.column}: {measure.name!r} names a directory; use letters, "
+                    f"digits, and _ . + - in its variant"
+                )
         columns = [measure.column for measure in self.measures]
         if double := next((column for column in columns if columns.count(column) > 1), None):
             raise UserError(f"study {self.name}: two measures have the column {double!r}")

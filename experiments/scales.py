@@ -58,7 +58,7 @@ SMOKE: Changes = {
 def small_note(models: str = "models of 2 layers of width 128", steps: int = 2_500) -> str:
     """What the reports of studies with SMALL say of the scale."""
     return (
-        f"Scaled down: {models} with rotary positions, {steps * 9 // 10:,} steps of 64 sequences of 64 "
+        f"Scaled down: {models} with rotary positions, {steps - steps // 10:,} steps of 64 sequences of 64 "
         f"tokens and {steps // 10:,} of 128; fewer fine-tunings, and of tasks only those that are named. The "
         "table says how the arms differ at this size. It does not say how BASE or LARGE would."
     )

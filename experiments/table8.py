@@ -48,10 +48,10 @@ ALIASES = {"mask_80_10_10": "base"}
 
 def _arms(finetuned: tuple[Measure, ...]) -> dict[str, Arm]:
     """The rows of the table; models that see no [MASK] in training have only the measures `finetuned`."""
-    without = tuple(measure.name for measure in finetuned)
+    names = tuple(measure.name for measure in finetuned)
     maskings = {"mask_80_10_10": BASE, **MASKINGS}
     return {
-        name: Arm(run, measured=None if run.data.masking.mask else without) for name, run in maskings.items()
+        name: Arm(run, measured=None if run.data.masking.mask else names) for name, run in maskings.items()
     }
 
 

@@ -12,11 +12,13 @@ import signal
 import sys
 import time
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.parallel.leases import Leases
+from bert_jax.studies import run
 from bert_jax.studies.directory import (
     JOB_FILE,
     LEASES_DIRECTORY,
@@ -80,6 +82,32 @@ def test_what_is_done_is_not_done_again_and_a_new_seed_is_added(
     assert "21 of 21 done" in capfd.readouterr().out
     (output / "report.md").unlink()
     assert main(study(data[4:], output, "--report")) == 0
+    assert "3 pretraining seeds, 21 of 21 jobs done" in (output / "report.md").read_text()
+    # A file that no report can be made of keeps no job from being done.
+    (output / "base" / "seed-0" / "pretraining" / "metrics.jsonl").write_text("damaged\n{}\n")
+    (output / "mlm" / "seed-0" / "classify" / "job.json").unlink()
+    (output / "ltr" / "seed-0" / "classify" / "job.json").unlink()
+    capfd.readouterr()
+    assert main(study(data, output, "--workers", "1")) == 2
+    said = capfd.readouterr().err
+    assert said.count("no report: ") == 2
+    assert said.count(": done, ") == 2
+
+
+@pytest.mark.slow
+def test_the_last_report_has_the_seeds_that_another_machine_has_added(
+    data: list[str], undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "study"
+    shutil.copytree(undisturbed, output, symlinks=True)
+    run_workers = run.run_workers
+
+    def work_meanwhile(*arguments: Any) -> int:
+        monkeypatch.setattr(run, "run_workers", run_workers)
+        return main(study(data, output, "--workers", "1", "--seeds", "3"))
+
+    monkeypatch.setattr(run, "run_workers", work_meanwhile)
+    assert main(study(data, output, "--workers", "1")) == 0
     assert "3 pretraining seeds, 21 of 21 jobs done" in (output / "report.md").read_text()
 
 
@@ -177,6 +205,9 @@ def test_a_job_that_fails_stops_no_other_and_is_tried_again_if_asked(
     assert (output / "report.md").stat().st_size
     assert main(study(words, output)) == 1
     assert ": begun" not in capfd.readouterr().err
+    # What is refused forgets nothing.
+    assert main(study(words, output, "--retry", "--num-train-steps", "9")) == 2
+    assert {name: ended["error"] for name, ended in outcomes(output).items()} == errors  # type: ignore[index]
     assert main(study(words, output, "--retry")) == 1
     begun = [line for line in capfd.readouterr().err.splitlines() if line.endswith(": begun")]
     assert begun == ["broken/seed-0/pretraining: begun"]
@@ -453,6 +484,11 @@ def test_a_directory_of_something_else_is_refused(
         (
             "ARMS = {'base': 1,\n        'base': 2}\n",
             "mine.py, line 2: 'base' occurs twice in one dict, of which the last would count",
+        ),
+        (
+            "import dataclasses\nfrom tests.bert_jax.studies.small_study import STUDY\n"
+            "OTHER = dataclasses.replace(STUDY, title='other')\n",
+            "mine.py has two studies named 'tiny'; give one of them another name",
         ),
     ],
 )

@@ -80,10 +80,12 @@ def default_scoring(model: PretrainedModel) -> SentenceScoring:
 def _check_scoring(model: PretrainedModel, scoring: SentenceScoring) -> None:
     model.require("language_model", "scoring sentences")
     is_masked = model.config.attention == "bidirectional"
-    if is_masked == (scoring == "likelihood"):
+    valid = ("pll", "pll_word_l2r") if is_masked else ("likelihood",)
+    if scoring not in valid:
         trained = "with masks" if is_masked else DIRECTIONS[model.config.attention]
-        valid = "pll or pll_word_l2r" if is_masked else "likelihood"
-        raise UserError(f"{model.name} was trained {trained}; its scoring is {valid}, not {scoring}")
+        raise UserError(
+            f"{model.name} was trained {trained}; its scoring is {' or '.join(valid)}, not {scoring}"
+        )
 
 
 def _make_rows(encodings: list[Encoding], scoring: SentenceScoring) -> _Rows:

@@ -6,6 +6,7 @@ A lease has a number, which tells whether another worker has taken it.
 import abc
 import contextlib
 import errno
+import glob
 import json
 import os
 from pathlib import Path
@@ -91,7 +92,7 @@ class LeaseFiles(LeaseStore):
         return number
 
     def _newest_number(self, name: str) -> int | None:
-        found = self._directory.glob(f"{name}.[0-9]*")
+        found = self._directory.glob(f"{glob.escape(name)}.[0-9]*")
         return max((int(path.suffix[1:]) for path in found if path.stem == name), default=None)
 
     def _path(self, name: str, number: int) -> Path:

@@ -55,17 +55,17 @@ class Leases:
         *,
         seconds_between_renewals: float = SECONDS_BETWEEN_RENEWALS,
         seconds_until_free: float = SECONDS_UNTIL_FREE,
-        ends_with_parent: bool = False,
+        parent: int | None = None,
     ) -> None:
         """
         Args:
           place: the directory, or where else its leases lie.
           seconds_between_renewals: of a lease.
           seconds_until_free: how long one that is not renewed counts.
-          ends_with_parent: whether a lease also counts as lost when the process that started this one is
-            gone, for workers that nobody would stop otherwise.
+          parent: the process that started this one, if a lease also counts as lost when that is gone, for
+            workers that nobody would stop otherwise.
         """
-        self._parent = os.getppid() if ends_with_parent else None
+        self._parent = parent
         self._store = store_of(place) if isinstance(place, Path) else place
         self._seconds_between_renewals = seconds_between_renewals
         self._seconds_until_free = seconds_until_free

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax.model_config import ModelConfig
@@ -136,30 +137,32 @@ def make_data(program: Program[PretrainingTask, Experiment], corpus: Description
     return data
 
 
-def note_unusual(experiment: Experiment) -> None:
+def note_unusual(*experiments: Experiment) -> None:
     """Notes a warm-up that does not end, a rotary base without effect, and phases with clearly fewer slots
-    than the masking rate wants."""
+    than the masking rate wants; what several experiments have in common once."""
+    for line in dict.fromkeys(line for experiment in experiments for line in _unusual(experiment)):
+        print(f"note: {line}", flush=True)
+
+
+def _unusual(experiment: Experiment) -> Iterator[str]:
     warmup = experiment.optimizer.warmup_steps
     if warmup >= experiment.num_train_steps:
-        print(
-            f"note: the learning rate still rises at the last of {experiment.num_train_steps:,} steps, as "
-            f"--optimizer.warmup-steps is {warmup:,}",
-            flush=True,
+        yield (
+            f"the learning rate still rises at the last of {experiment.num_train_steps:,} steps, as "
+            f"--optimizer.warmup-steps is {warmup:,}"
         )
     model = experiment.model
     if model.positions != "rotary" and model.rotary_base != ModelConfig.rotary_base:
-        print(
-            f"note: --model.rotary-base {model.rotary_base:g} has no effect, as --model.positions is "
-            f"{model.positions}",
-            flush=True,
+        yield (
+            f"--model.rotary-base {model.rotary_base:g} has no effect, as --model.positions is "
+            f"{model.positions}"
         )
     rate = experiment.data.masking.highest_rate
     for number, phase in enumerate(experiment.data.phases):
         wanted, slots = round(rate * phase.max_seq_length), phase.max_predictions_per_seq
         if 0 < slots < _FEW_SLOTS * wanted:
-            print(
-                f"note: of {phase.max_seq_length} tokens at most {slots} are predicted, "
+            yield (
+                f"of {phase.max_seq_length} tokens at most {slots} are predicted, "
                 f"{slots / phase.max_seq_length:.1%} rather than {rate:.0%}; "
-                f"--data.phases.{number}.max-predictions-per-seq {wanted} has room for all",
-                flush=True,
+                f"--data.phases.{number}.max-predictions-per-seq {wanted} has room for all"
             )

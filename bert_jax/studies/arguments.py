@@ -60,7 +60,8 @@ class RunStudy:
     """Other studies on the same corpus: their finished pretrainings of equal
     settings are copied, not done again."""
     plan: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Show the jobs and what they cost, and start none."""
+    """Show the jobs and what they cost, and start none. A study on the
+    installed documentation makes its corpus and tasks first."""
     topology: Annotated[str | None, tyro.conf.arg(metavar="CHIP:SHAPE")] = None
     """With --plan: show the TPU compiler's estimate of the hours on a slice,
     such as v5e:4x4, instead of those on this machine."""

@@ -123,9 +123,10 @@ def _check_same_data(
         if ended is None or ended.error:
             continue
         data = _data_of(arguments_of(job, directory, tasks))
-        if data in now:
-            for file in (directory / job.path / TRIALS_DIRECTORY).glob(f"*/{CONFIG_FILE}"):
-                before.setdefault(data, (job.measure.name, read_record(file.parent)))
+        if data in now and data not in before:
+            trials = (directory / job.path / TRIALS_DIRECTORY).glob(f"*/{CONFIG_FILE}")
+            if file := next(trials, None):
+                before[data] = job.measure.name, read_record(file.parent)
     for data, (name, record) in before.items():
         if (record.data_fingerprint, record.dev_fingerprint) != now[data].fingerprints:
             yield _changed_data(now[data].arguments.data, name)

@@ -53,7 +53,7 @@ def _finetuning_flops(job: MeasuringJob, data: Loaded) -> float:
 
 
 def _checkpoint_bytes(experiment: Experiment) -> int:
-    """Of the parameters, in float32, and of Adam's two moments."""
+    """Of the parameters, in float32, and of Adam's two moments; Muon keeps one for most parameters."""
     parameters = experiment.objective.num_parameters(experiment.model)
     return parameters * (_BYTES["float32"] + 2 * _BYTES[experiment.optimizer.moment_dtype])
 
@@ -73,6 +73,8 @@ def measured_speed(experiment: Experiment, phase: Phase) -> float:
 
 @functools.cache
 def _measure(experiment: Experiment, phase: Phase) -> float:
+    rows, length = experiment.global_batch_size, phase.max_seq_length
+    print(f"compiling and timing a step of {rows} x {length}", file=sys.stderr, flush=True)
     task = PretrainingTask(experiment.objective, experiment.model)
     program = make_program(task, experiment)
     shapes = task.abstract_batch(phase, experiment.global_batch_size, experiment.data.max_instances_per_row)

@@ -60,6 +60,10 @@ class Ended:
     error: str = ""
     """Why it failed, in one line; empty if it did not."""
 
+    def __post_init__(self) -> None:
+        if not all(isinstance(fields, Mapping) for fields in (self.settings, *self.measurements)):
+            raise TypeError("settings and measurements are objects")
+
 
 def write_shared(directory: Path, name: str, content: Any) -> None:
     """Writes a JSON file into the directory of a study, and into its bucket if it stands for one."""
@@ -68,9 +72,9 @@ def write_shared(directory: Path, name: str, content: Any) -> None:
 
 
 def pull_ended(directory: Path) -> None:
-    """Copies what the report needs of what other machines have done of a study in a bucket here.
+    """If the directory stands for one of a bucket, copies what the report needs of the jobs that have ended.
 
-    What a job has left that has not ended is not copied: it may be under way here.
+    Files of jobs that have not ended are left out, since this machine may be at work on them.
     """
 
     def choose(names: Collection[str]) -> list[str]:
@@ -122,7 +126,7 @@ def check_unchanged(directory: Path, plan: Plan, corpus: str, vocabulary_size: i
 
 
 def check_settings(directory: Path, plan: Plan) -> None:
-    """Raises UserError if jobs were begun or done with other settings than the plan's."""
+    """Raises UserError if pretrainings began, or measures are done, with other settings than the plan's."""
     for job in plan.jobs:
         if changed := _changed_settings(directory, job):
             raise UserError(
@@ -152,7 +156,10 @@ def read_study(directory: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        return dict(load_json(path))
+        study = dict(load_json(path))
+        if not isinstance(study.get("seeds", 0), int):
+            raise TypeError("the number of seeds is no number")
+        return study
     except (OSError, ValueError, TypeError) as error:
         raise bad_input(error, path, f"{path} is not a study's; name another directory") from None
 
@@ -192,9 +199,9 @@ def forget_failures(directory: Path, plan: Plan) -> None:
 
 
 def forget_what_others_retry(directory: Path, plan: Plan) -> None:
-    """Forgets the end of jobs of which the bucket of the directory, if it has one, knows no end.
+    """If the directory stands for one of a bucket, removes each `job.json` that the bucket does not have.
 
-    Another machine has begun to retry them, or this one could not copy what it had written.
+    Another machine has begun to retry that job, or this one could not copy what it had written.
     """
     if bucket := bucket_of(directory):
         ended = bucket.list()
@@ -204,7 +211,7 @@ def forget_what_others_retry(directory: Path, plan: Plan) -> None:
 
 
 def _changed_settings(directory: Path, job: Job) -> list[str]:
-    """Which settings of a job differ from those that it was begun or done with."""
+    """Which settings of a pretraining that has begun, or of a measure that is done, differ now."""
     path = directory / job.path
     if isinstance(job, PretrainingJob):
         if not (path / CONFIG_FILE).exists():
@@ -215,5 +222,7 @@ def _changed_settings(directory: Path, job: Job) -> list[str]:
         lacks_kept = job.experiment.keep_every is not None and read_ended(path)
         return differences(before, job.settings, _MAY_CHANGE - {"keep_every"} if lacks_kept else _MAY_CHANGE)
     ended = read_ended(path)
+    if ended is None or ended.error:  # --retry does it with the new ones
+        return []
     # A file holds lists where settings have tuples.
-    return differences(ended.settings, json.loads(json.dumps(job.settings)), ()) if ended else []
+    return differences(ended.settings, json.loads(json.dumps(job.settings)), ())

@@ -16,7 +16,7 @@ def read_studies(path: Path) -> dict[str, Study]:
     """The studies that a Python file defines, by their names; the file is executed.
 
     Raises:
-      UserError: it cannot be read or executed, or defines none.
+      UserError: it cannot be read or executed, or defines none, or two of one name.
     """
     if not path.is_file():
         raise UserError(f"--file {path} is not a file; name a Python file that defines a Study")
@@ -38,10 +38,15 @@ def read_studies(path: Path) -> dict[str, Study]:
         raise
     except (Exception, SystemExit) as error:
         raise UserError(f"--file {path} cannot be executed: {type(error).__name__}: {error}") from None
-    studies = [value for value in vars(module).values() if isinstance(value, Study)]
+    studies: dict[str, Study] = {}
+    for study in (value for value in vars(module).values() if isinstance(value, Study)):
+        if studies.setdefault(study.name, study) is not study:
+            raise UserError(
+                f"--file {path} has two studies named {study.name!r}; give one of them another name"
+            )
     if not studies:
         raise UserError(f"--file {path} defines no Study; `bert-jax study --help` shows the named ones")
-    return {study.name: study for study in studies}
+    return studies
 
 
 def _check_own_name(path: Path) -> None:

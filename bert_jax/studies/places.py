@@ -39,11 +39,14 @@ class Place:
     """The one core that it computes on; None: all."""
     chip: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Variables that make it see one chip alone; empty: all chips."""
+    parent: int | None = None
+    """Process that started the worker."""
 
     @property
     def environment(self) -> dict[str, str]:
         """The environment of the worker."""
-        return {**os.environ, **self.chip, _VARIABLE: json.dumps(dataclasses.asdict(self))}
+        place = dataclasses.replace(self, parent=os.getpid())
+        return {**os.environ, **self.chip, _VARIABLE: json.dumps(dataclasses.asdict(place))}
 
     def has(self, job: Job) -> bool:
         """Whether such a job is done here."""

@@ -183,8 +183,8 @@ def only_arms(plan: Plan, names: Collection[str]) -> Plan:
     if not names:
         return plan
     arms = plan.study.arms
-    chosen = {plan.study.base}
-    for name in names:
+    chosen: set[str] = set()
+    for name in (plan.study.base, *names):
         if name not in arms:
             raise UserError(f"--arms: study {plan.study.name} has no arm {name!r}; valid: {', '.join(arms)}")
         while name and name not in chosen:
@@ -211,7 +211,8 @@ def only_arms(plan: Plan, names: Collection[str]) -> Plan:
 
 
 def _check_common(study: Study, planned: Mapping[str, Experiment], changes: Changes) -> None:
-    """Raises UserError if what changes all arms is what tells them apart, or what their measures rest on."""
+    """Raises UserError if `changes` set something in which arms differ, or the number of layers although a
+    measure freezes a fixed number."""
     for path in (path for path in changes if path not in _OF_THE_CORPUS):
         values = {name: value_of(experiment, path) for name, experiment in planned.items()}
         others = [name for name, value in values.items() if value != values[study.base]]
@@ -292,7 +293,7 @@ def _flags(
         case Finetuned():
             return {**measure.flags, **arm.finetuning, **scale.finetuning}
         case HeldoutLM():
-            # Left out where it is taken anyway: then it is no other setting than that of older jobs.
+            # Left out where it is the default, as in the records of jobs of earlier versions.
             usual = min(HELDOUT_LENGTH, experiment.model.max_position_embeddings)
             return {} if heldout_length == usual else {"max_seq_length": heldout_length}
     return {}
@@ -305,7 +306,7 @@ def _is_json(value: Any) -> bool:
 
 
 def _heldout_length(experiments: Iterable[Experiment]) -> int:
-    """The length of the held-out sequences of all arms, which no arm may see for the first time."""
+    """The length of the held-out sequences of all arms: every arm was pretrained on sequences so long."""
     longest = (max(phase.max_seq_length for phase in run.data.phases) for run in experiments)
     return min(HELDOUT_LENGTH, *longest)
 

@@ -27,7 +27,7 @@ from bert_jax.study import Measure
 from bert_jax.training.accounting import flops_done
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.atomic import write_bytes
-from data_pipeline.stand_in import push_files
+from data_pipeline.stand_in import push_files, remove_file
 
 CSV_FILE = "results.csv"
 DIFFERENCES_FILE = "differences.csv"
@@ -99,8 +99,14 @@ def write_report(directory: Path, results: StudyResults) -> None:
     markdown, page = render(results, table, drawings)
     write_bytes(directory / MARKDOWN_FILE, markdown.encode())
     write_bytes(directory / PAGE_FILE, page.encode())
-    figures = (f"{FIGURES_DIRECTORY}/{name}.{kind}" for name in drawings for kind in FIGURE_KINDS)
-    push_files(directory, CSV_FILE, DIFFERENCES_FILE, MARKDOWN_FILE, PAGE_FILE, *figures)
+    push_files(directory, CSV_FILE, DIFFERENCES_FILE, MARKDOWN_FILE, PAGE_FILE, *_figure_files(drawings))
+    for file in _figure_files({"differences", *_CAPTIONS} - drawings.keys()):  # of an earlier report
+        if (directory / file).exists():
+            remove_file(directory, file)
+
+
+def _figure_files(names: Iterable[str]) -> Iterator[str]:
+    return (f"{FIGURES_DIRECTORY}/{name}.{kind}" for name in names for kind in FIGURE_KINDS)
 
 
 def render(results: StudyResults, table: StudyTable, drawings: Mapping[str, str]) -> tuple[str, str]:
@@ -282,8 +288,8 @@ def _findings(table: StudyTable) -> Iterator[str]:
                 if order.verdict == verdict:
                     worse.setdefault(order.better, []).append(order.worse)
             if worse:
-                named = [f"{better} over {', '.join(arms)}" for better, arms in worse.items()]
-                parts.append(f"{words} {' and '.join(named)}")
+                named = [f"{better} over {' and '.join(arms)}" for better, arms in worse.items()]
+                parts.append(f"{words} {', and '.join(named)}")
         if parts:
             yield f"{heading}: the paper's order is {'; '.join(parts)}."
 

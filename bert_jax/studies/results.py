@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.objectives.experiment import Experiment
-from bert_jax.studies.directory import Ended, read_ended
+from bert_jax.studies.directory import JOB_FILE, Ended, read_ended
 from bert_jax.studies.plan import MeasuringJob, Plan, PretrainingJob
 from bert_jax.study import Scale, Study
 from bert_jax.task import only_guesses
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
+from data_pipeline.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,10 +137,22 @@ def _measurements(
     directory: Path, arm: str, seed: int, job: MeasuringJob, ended: Ended
 ) -> Iterator[Measurement]:
     for fields in ended.measurements:
-        metrics = {name: math.nan if value is None else value for name, value in fields["metrics"].items()}
-        items = directory / job.path / fields["items"] if fields.get("items") else None
-        scale = fields.get("items_scale", {})
-        if not isinstance(scale, Mapping):  # older files have one for all metrics
-            scale = dict.fromkeys(metrics, scale)
-        own = {**fields, "metrics": metrics, "items": items, "items_scale": scale}
-        yield Measurement(arm, seed, job.step, job.measure.name, **own)
+        try:
+            yield _measurement(directory, arm, seed, job, fields)
+        except (KeyError, TypeError, AttributeError) as error:
+            path = directory / job.path / JOB_FILE
+            raise UserError(
+                f"{path} is damaged, or of another version of bert-jax; remove it, and the job is done again"
+            ) from error
+
+
+def _measurement(
+    directory: Path, arm: str, seed: int, job: MeasuringJob, fields: Mapping[str, Any]
+) -> Measurement:
+    metrics = {name: math.nan if value is None else value for name, value in fields["metrics"].items()}
+    items = directory / job.path / fields["items"] if fields.get("items") else None
+    scale = fields.get("items_scale", {})
+    if not isinstance(scale, Mapping):  # older files have one for all metrics
+        scale = dict.fromkeys(metrics, scale)
+    own = {**fields, "metrics": metrics, "items": items, "items_scale": scale}
+    return Measurement(arm, seed, job.step, job.measure.name, **own)

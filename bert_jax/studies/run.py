@@ -9,6 +9,7 @@ from typing import Any
 
 from bert_jax import exit_status
 from bert_jax.objectives.experiment import Experiment
+from bert_jax.pretraining.data import note_unusual
 from bert_jax.studies.arguments import RunStudy
 from bert_jax.studies.budget import check_steps, keep_steps, read_steps, seconds_of_steps, steps_in
 from bert_jax.studies.changes import given_settings
@@ -37,7 +38,7 @@ from bert_jax.studies.workers import run_workers
 from bert_jax.study import HeldoutLM, Scale
 from bert_jax.tpu.topology import open_slice
 from data_pipeline.corpus.store import Description, describe
-from data_pipeline.errors import UserError
+from data_pipeline.errors import UserError, may_pass
 from data_pipeline.stand_in import bucket_of
 
 _PAUSE = 50
@@ -78,6 +79,7 @@ def run_study(args: RunStudy) -> int:
     described = describe(corpus)
     plan = _plan(args, described)
     loaded = check_data(plan, args.output, described, tasks, retry=args.retry)
+    note_unusual(*plan.experiments.values())
     rounds = find_places(plan, args.workers, distributed=args.distributed)
     if args.plan:
         return _show_plan(args, plan, described, loaded, rounds, speed)
@@ -119,9 +121,9 @@ def _run(
     reusable = find_reusable(plan, args.output, args.reuse, corpus.fingerprint)
     claim(args.output, identity)
     forget_what_others_retry(args.output, plan)
+    check_unchanged(args.output, plan, corpus.fingerprint, corpus.vocabulary_size)
     if args.retry:
         forget_failures(args.output, plan)
-    check_unchanged(args.output, plan, corpus.fingerprint, corpus.vocabulary_size)
     copy_reusable(args.output, reusable)
     write_progress(args.output, plan, args.argv)
     status = run_workers(args.argv, rounds)
@@ -130,6 +132,7 @@ def _run(
     if status:
         return status
     pull_ended(args.output)
+    plan = _plan(args, corpus)  # other machines may have added seeds
     write_progress(args.output, plan, args.argv)
     return _report(args, plan)
 
@@ -192,7 +195,10 @@ def _plan(args: RunStudy, corpus: Description | None = None, steps: Mapping[str,
 
 
 def _reporter(plan: Plan, directory: Path, argv: Sequence[str]) -> Callable[[], None]:
-    """Writes progress and report, the latter not so often that it takes more than a few percent of time."""
+    """Writes progress and report, the latter not so often that it takes more than a few percent of time.
+
+    A damaged file keeps a report from being written, but no job from being done.
+    """
     due = 0.0
 
     def report() -> None:
@@ -201,7 +207,12 @@ def _reporter(plan: Plan, directory: Path, argv: Sequence[str]) -> Callable[[], 
         began = time.monotonic()
         if began >= due:
             pull_ended(directory)
-            write_report(directory, collect(plan, directory))
+            try:
+                write_report(directory, collect(plan, directory))
+            except UserError as error:
+                if may_pass(error):
+                    raise
+                print(f"no report: {error}", file=sys.stderr, flush=True)
             now = time.monotonic()
             due = now + _PAUSE * (now - began)
 
@@ -211,7 +222,8 @@ def _reporter(plan: Plan, directory: Path, argv: Sequence[str]) -> Callable[[], 
 def _report(args: RunStudy, plan: Plan) -> int:
     """Writes the report, and names what failed; returns 1 if something did.
 
-    Where the workers leave what others are still at, those others say so in the end.
+    With --leave-when-idle, failed jobs do not count while others are left: the machine that ends last reports
+    them.
     """
     directory = args.output
     results = collect(plan, directory)

@@ -2,15 +2,15 @@
 
 Seeds and test items are both samples, and every seed is tested on the same items. As in the multi-bootstrap
 (Sellam et al. 2022, "The MultiBERTs", arXiv 2106.16163), items are resampled with replacement, the same draws
-for both arms and all seeds. Seeds are not resampled: three of them, taken for the population, differ too
-little from one another. Their variance is estimated as it is where several radiologists read the same cases
-(Obuchowski and Rockette 1995):
+for both arms and all seeds. Seeds are not resampled: resampling only three of them underestimates their
+variance, by a third. It is estimated as it is where several radiologists read the same cases (Obuchowski and
+Rockette 1995):
 
     variance of the difference = variance between seeds / S + covariance of two seeds over draws of items
 
-The first term has the interaction of seed and item in it, which draws of both would count three times. Half
-the interval is the root of the sum times the mean of Student's quantiles for S - 1 and N - 1 degrees of
-freedom, weighted by the terms (Cochran and Cox 1950).
+The first term already includes the interaction of seed and item; resampling both seeds and items would count
+it three times. Half the interval is the root of the sum times the mean of Student's quantiles for S - 1 and
+N - 1 degrees of freedom, weighted by the terms (Cochran and Cox 1950).
 
 Coverage in simulations is in docs/results.md ("Intervals of a study"). Degrees of freedom after Satterthwaite
 (Hillis 2007) fall to 92% for 3 seeds.
@@ -74,7 +74,7 @@ def paired_difference(
         or [S], the metric of each seed, which gives Student's paired interval over seeds.
       treatment: the same of the other arm.
       statistic: of each seed; the arms' metrics are its means over seeds.
-      num_resamples: draws of the items; of `mean`s the covariance is computed without.
+      num_resamples: of the items; unused for `mean`, whose covariance has a closed form.
       seed: of these draws.
 
     Raises:

@@ -13,6 +13,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from bert_jax.studies.directory import JOB_FILE
 from bert_jax.studies.results import Measurement, StudyResults
 from bert_jax.studies.statistics import Difference, paired_difference
 from bert_jax.studies.weighted_metrics import Statistic, statistic_of
@@ -29,7 +30,11 @@ _Files: TypeAlias = tuple[tuple[tuple[Path, int], ...], ...]
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """An arm and a column. All numbers are in the unit of papers: percent, except for what has none."""
+    """An arm and a column.
+
+    Scores of fine-tuned models and of minimal pairs are in percent where papers give percent; held-out
+    accuracies are fractions, and losses are in nats.
+    """
 
     values: Mapping[int, float]
     """Pretraining seed -> mean over its fine-tuning seeds, with the hyperparameters that are best on dev."""
@@ -291,14 +296,13 @@ def _outcomes(files: _Files, metric: str) -> np.ndarray | None:
                     return None
                 arrays.append(found[metric])
         except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
-            what = f"{path} is damaged; remove {path.parent}, and the job is done again"
+            job = next(parent for parent in path.parents if (parent / JOB_FILE).exists())
+            what = f"{path} is damaged; remove {job}, and the job is done again"
             raise bad_input(error, path, what) from None
     alike = len({array.shape for array in arrays}) == 1 and len({len(of_seed) for of_seed in files}) == 1
     if not alike or not all(np.isfinite(array).all() for array in arrays):
         return None
-    try:
-        statistic_of(metric, arrays[0])
-    except ValueError:
+    if statistic_of(metric, arrays[0]) is None:
         return None
     stacked = np.stack(arrays).reshape(len(files), -1, *arrays[0].shape)
     return np.moveaxis(stacked, 1, 2)
@@ -309,6 +313,7 @@ def _over_finetuning(metric: str, scale: float) -> Statistic:
 
     def over_finetuning(outcomes: np.ndarray, weights: np.ndarray) -> np.ndarray:
         statistic = statistic_of(metric, outcomes[0, :, 0])
+        assert statistic is not None, "_outcomes has seen that there is one"
         parts = [statistic(outcomes[:, :, seed], weights) for seed in range(outcomes.shape[2])]
         return scale * functools.reduce(np.add, parts) / len(parts)
 

@@ -147,22 +147,17 @@ Of items [N] it is the `mean`, whatever the name.
 """
 
 
-def statistic_of(metric: str, items: np.ndarray) -> Statistic:
-    """The `Statistic` of a metric.
+def statistic_of(metric: str, items: np.ndarray) -> Statistic | None:
+    """The `Statistic` of a metric; None if nothing is known that makes it of items of this form.
 
     Args:
       metric: its name, such as "f1".
       items: of one seed [N, ...].
-
-    Raises:
-      ValueError: nothing is known that makes this metric of items of this form.
     """
     if items.ndim == 1:
         return mean
     form = f"[N, {'K, ' * (items.ndim - 2)}{items.shape[-1]}]"
-    if metric not in STATISTICS.get(form, {}):
-        raise ValueError(f"no statistic makes {metric} of items of the form {form}")
-    return STATISTICS[form][metric]
+    return STATISTICS.get(form, {}).get(metric)
 
 
 def _sums(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -71,7 +71,7 @@ def work(
       0 when every job has ended, failed ones included, or it leaves; 75 if it was interrupted; 69 if a disk
       failed; HAND_OVER.
     """
-    leases = Leases(directory / LEASES_DIRECTORY, ends_with_parent=True)
+    leases = Leases(directory / LEASES_DIRECTORY, parent=place.parent)
     workdir.keep_compiled(directory)  # for all jobs, as far as they compute the same
     jobs = {str(job.path): job for job in plan.jobs}
     requests = Interrupt.num_requests

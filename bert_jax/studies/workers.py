@@ -18,7 +18,8 @@ _CONNECT_SECONDS = {"BERT_JAX_CONNECT_SECONDS": "86400"}
 
 
 def run_workers(argv: Sequence[str], rounds: Sequence[Sequence[Place]]) -> int:
-    """Runs workers at the places of one round after the other, until those of the first say that it is done.
+    """Runs workers at the places of one round after the other, until those of the first report that all is
+    done.
 
     Args:
       argv: the command line after `bert-jax study`.

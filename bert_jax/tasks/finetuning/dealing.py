@@ -16,12 +16,13 @@ from bert_jax.parallel.chips import Environment, find_chips
 from bert_jax.tasks.finetuning.flags import Finetune
 
 _HELPER = "BERT_JAX_FINETUNE_HELPER"
-"""Environment variable of a process that `helpers` started."""
+"""Environment variable of a process that `helpers` started: which process did."""
 
 
-def is_helper() -> bool:
-    """Whether another process of this machine started this one, to train some trials of its grid."""
-    return _HELPER in os.environ
+def parent_of_helper() -> int | None:
+    """The process that started this one to train some trials of its grid; None if the user did."""
+    parent = os.environ.get(_HELPER)
+    return None if parent is None else int(parent)
 
 
 def take_chip(args: Finetune[Any]) -> tuple[Environment, ...]:
@@ -34,7 +35,7 @@ def take_chip(args: Finetune[Any]) -> tuple[Environment, ...]:
     """
     parallel = args.training.parallel
     spread = parallel.mode == "pmap" or (parallel.fsdp, parallel.tensor) != (1, 1)
-    if is_helper() or spread or len(args.training.trials()) == 1:
+    if parent_of_helper() or spread or len(args.training.trials()) == 1:
         return ()
     first, *others = find_chips().environments
     if others:
@@ -56,7 +57,7 @@ def helpers(args: Finetune[Any], chips: Sequence[Environment]) -> Iterator[None]
     try:
         for number, chip in enumerate(chips, 1):
             with (args.output / f"chip-{number}.log").open("ab") as log:
-                environment = {**os.environ, **chip, _HELPER: "1"}
+                environment = {**os.environ, **chip, _HELPER: str(os.getpid())}
                 processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
         yield
     finally:

@@ -21,7 +21,7 @@ from bert_jax.formats.huggingface_tokenizer import TOKENIZER_FILE
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.parallel.interrupt import Interrupt
 from bert_jax.parallel.sharding import make_mesh
-from bert_jax.tasks.finetuning.dealing import is_helper
+from bert_jax.tasks.finetuning.dealing import parent_of_helper
 from bert_jax.tasks.finetuning.feature_cache import FeatureCache
 from bert_jax.tasks.finetuning.flags import Finetune
 from bert_jax.tasks.finetuning.outcomes import Outcomes
@@ -68,7 +68,7 @@ class Grid:
         self.make_head = functools.partial(args.settings.head, args.task)
         self.programs = Programs(self.make_head)
         self.outcomes = Outcomes(args.output, self.metric, data.metrics)
-        self.turns = Turns(args.output, self.trials, self.outcomes.is_finished, waits=not is_helper())
+        self.turns = Turns(args.output, self.trials, self.outcomes.is_finished, parent_of_helper())
         self.model_fingerprint = model.fingerprint()
         self.data_fingerprint = data.train.fingerprint()
         self.lengths = lengths_up_to(args.settings.max_seq_length)
@@ -144,7 +144,7 @@ class Grid:
                     self.outcomes.write(trial, Outcome(unknown), diverged=str(error))
                 with self.turns.alone("grid"):
                     self.outcomes.keep_best()
-        if is_helper():
+        if parent_of_helper():
             return True
         if self.turns.unfinished():
             return False  # the request to stop came between two trials

@@ -11,7 +11,7 @@ from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.model_config import ModelConfig
 from bert_jax.parallel.chips import Environment
 from bert_jax.parallel.interrupt import listen
-from bert_jax.tasks.finetuning.dealing import helpers, is_helper
+from bert_jax.tasks.finetuning.dealing import helpers, parent_of_helper
 from bert_jax.tasks.finetuning.flags import Finetune
 from bert_jax.tasks.finetuning.grid import Grid
 from bert_jax.tasks.finetuning.results import report
@@ -109,7 +109,7 @@ def _train_grid(grid: Grid, other_chips: Sequence[Environment]) -> int:
         if not finished:
             print(f"{interrupt.signal_name}: saved; run the same command again to resume")
             return exit_status.SAVED
-    if is_helper():
+    if parent_of_helper():
         return 0
     report(grid.args.output, grid.args.task, grid.metric)
     return 0

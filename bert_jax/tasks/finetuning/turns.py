@@ -17,18 +17,22 @@ class Turns:
     """The turns of one of the processes that share a grid."""
 
     def __init__(
-        self, output: Path, trials: Sequence[Trial], is_finished: Callable[[Trial], bool], *, waits: bool
+        self,
+        output: Path,
+        trials: Sequence[Trial],
+        is_finished: Callable[[Trial], bool],
+        parent: int | None,
     ) -> None:
         """
         Args:
           output: directory of the grid.
           trials: of the grid.
           is_finished: whether a trial has a result.
-          waits: whether to wait for trials that others train, to take over what they leave.
+          parent: the process that started this one for some of the trials; None if the user did. That one
+            waits for trials that others train, to take over what they leave.
         """
-        self._trials, self._is_finished, self._waits = trials, is_finished, waits
-        # Only the process that was started by the user waits.
-        self._leases = Leases(output / _LEASES_DIRECTORY, ends_with_parent=not waits)
+        self._trials, self._is_finished, self._waits = trials, is_finished, parent is None
+        self._leases = Leases(output / _LEASES_DIRECTORY, parent=parent)
 
     def unfinished(self) -> list[Trial]:
         """The trials without a result."""

@@ -55,24 +55,31 @@ ORPHAN = """
 import os, sys, time
 from pathlib import Path, PurePosixPath
 from bert_jax.parallel.leases import Leases
+parent = os.getpid()
+is_worker, seconds = sys.argv[1] == "True", float(sys.argv[2])
 if os.fork():
-    time.sleep(0.5)
+    time.sleep(seconds)
     sys.exit()
-leases = Leases(Path("leases"), seconds_between_renewals=0.1, ends_with_parent=sys.argv[1] == "True")
+time.sleep(0.2)
+leases = Leases(Path("leases"), seconds_between_renewals=0.1, parent=parent if is_worker else None)
 with leases.hold(PurePosixPath("job")):
     time.sleep(2)
 Path("ended").touch()
 """
 
 
-@pytest.mark.parametrize("ends_with_parent", [True, False])
-def test_a_process_outlives_its_parent_unless_it_is_a_worker(ends_with_parent: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [0.7, 0], ids=["with the lease", "before"])
+@pytest.mark.parametrize("is_worker", [True, False])
+def test_a_process_outlives_its_parent_unless_it_is_a_worker(
+    is_worker: bool, seconds: float, tmp_path: Path
+) -> None:
+    """Whether the parent ends while its child has the lease, or before the child takes it."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", ORPHAN, str(ends_with_parent)]
+    command = [sys.executable, "-c", ORPHAN, str(is_worker), str(seconds)]
     # The pipe is open until the child has ended too.
     said = subprocess.run(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, check=True).stderr
-    assert (tmp_path / "ended").exists() != ends_with_parent
-    assert (b"the one that started this has ended" in said) == ends_with_parent
+    assert (tmp_path / "ended").exists() != is_worker
+    assert (b"the one that started this has ended" in said) == is_worker
 
 
 def dead(directory: Path, change: dict[str, str]) -> None:

@@ -35,6 +35,12 @@ def test_a_rotary_base_without_rotary_positions_is_noted(capsys: pytest.CaptureF
     ]
 
 
+def test_what_several_experiments_have_in_common_is_noted_once(capsys: pytest.CaptureFixture[str]) -> None:
+    short = replace(BASE, num_train_steps=5000)
+    note_unusual(short, BASE, replace(short, seed=1))
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
 def test_no_experiment_is_unusual(experiment: Experiment, capsys: pytest.CaptureFixture[str]) -> None:
     note_unusual(experiment)

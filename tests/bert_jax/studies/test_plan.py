@@ -83,6 +83,9 @@ def test_some_arms_come_with_the_base_and_what_they_are_compared_with_and_paths_
         "ltr_bilstm/seed-0/classify",
     ]
     assert only_arms(whole, []) is whole
+    compared = {**STUDY.arms, "base": Arm(TINY, compared_with="ltr")}
+    plan = only_arms(plan_of(scale="tiny", arms=compared, published=STUDY.published), ["mlm"])
+    assert list(plan.study.arms) == ["base", "mlm", "ltr"]
     with pytest.raises(UserError, match="--arms: study tiny has no arm 'lrt'; valid: base, mlm, ltr, "):
         only_arms(whole, ["mlm", "lrt"])
 
@@ -341,6 +344,22 @@ def test_a_budget_sets_the_steps_and_keeps_the_shape_of_the_schedule() -> None:
         (
             {"arms": {**STUDY.arms, "base": Arm(TINY, measured=("mnli",))}},
             "arm base has measure 'mnli'; valid: classify",
+        ),
+        (
+            {"arms": {"base": Arm(TINY, measured="classify")}, "published": {}},  # type: ignore[arg-type]
+            "arm base: measured is 'classify'; it must be a tuple, of which each item is a string",
+        ),
+        (
+            {"measures": (MinimalPairs("BLiMP", "accuracy", score="pll_word_ltr"),), "published": {}},  # type: ignore[arg-type]
+            "measure BLiMP: score is 'pll_word_ltr'; valid: pll, pll_word_l2r$",
+        ),
+        (
+            {"measures": (dataclasses.replace(TOPIC, variant="[v2]"),), "published": {}},
+            r"topic: 'classify-\[v2\]' names a directory; use letters, digits, and _ . \+ - in its variant",
+        ),
+        (
+            {"scales": {"tiny": Scale(1, measures=TOPIC)}},  # type: ignore[arg-type]
+            "scale tiny: measures is Finetuned.*; it must be a tuple",
         ),
     ],
 )

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from bert_jax.studies.directory import Ended, write_ended
+from bert_jax.studies.directory import JOB_FILE, Ended, write_ended
 from bert_jax.studies.results import collect
 from bert_jax.training.metric_log import METRICS_FILE
+from data_pipeline.errors import UserError
 from tests.bert_jax.studies.small_study import plan_of
 
 LEARNT = {"mlm_accuracy": 0.2, "mlm_guess_accuracy": 0.1, "nsp_accuracy": 0.5, "nsp_guess_accuracy": 0.6}
@@ -48,3 +49,22 @@ def test_older_files_have_one_scale_for_all_metrics(tmp_path: Path, scale: objec
     write_ended(tmp_path, job, Ended(job.settings, 1.0, "1 x cpu", (fields,)))
     (found,) = (one for one in collect(plan, tmp_path).measurements if one.arm == "base")
     assert found.items_scale == {"accuracy": 100.0}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"measurements": [{}]},
+        {"measurements": [{"metrics": {}, "colour": "red"}]},
+        {"measurements": None},
+        {"settings": None},
+    ],
+)
+def test_a_damaged_record_of_a_job_is_named(tmp_path: Path, damage: dict[str, Any]) -> None:
+    plan = plan_of()
+    (job,) = plan.measured["base", 0]
+    write_ended(tmp_path, job, Ended(job.settings, 1.0, "1 x cpu"))
+    file = tmp_path / job.path / JOB_FILE
+    file.write_text(json.dumps({**json.loads(file.read_text()), **damage}))
+    with pytest.raises(UserError, match=f"^{file} is damaged.*; remove it, and the job is done again$"):
+        collect(plan, tmp_path)

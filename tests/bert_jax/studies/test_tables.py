@@ -212,13 +212,16 @@ def test_items_are_resampled_with_the_seeds_where_all_have_them(tmp_path: Path) 
 
 @pytest.mark.parametrize("damage", ["cut", "other bytes"])
 def test_a_damaged_file_of_items_is_named(damage: str, tmp_path: Path) -> None:
-    file = tmp_path / "items.npz"
+    job = tmp_path / "sst2"
+    file = job / "trials" / "a" / "items.npz"
+    file.parent.mkdir(parents=True)
+    (job / "job.json").touch()
     np.savez_compressed(file, accuracy=np.random.default_rng(0).random(200, np.float32))
     content = file.read_bytes()
     file.write_bytes(content[:300] if damage == "cut" else content[:50] + b"\xff" * 50 + content[100:])
     scores = {arm: {0: {"lr1": [80.0]}} for arm in ("base", "mlm")}
     trials = [dataclasses.replace(m, items=file) for m in measurements(scores)]
-    with pytest.raises(UserError, match=f"^{file} is damaged; remove {tmp_path}, and the job is done again$"):
+    with pytest.raises(UserError, match=f"^{file} is damaged; remove {job}, and the job is done again$"):
         make_table(results(trials))
 
 

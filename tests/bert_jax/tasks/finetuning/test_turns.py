@@ -1,5 +1,6 @@
 """Which process trains which trial: each trial once, one process at a time."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -12,7 +13,7 @@ TRIALS = [Trial(1e-3, 8, 1.0, seed) for seed in range(3)]
 
 class Done(set[Trial]):
     def turns(self, directory: Path, waits: bool = False) -> Turns:
-        return Turns(directory, TRIALS, self.__contains__, waits=waits)
+        return Turns(directory, TRIALS, self.__contains__, None if waits else os.getppid())
 
 
 def test_a_process_gets_what_no_other_has(tmp_path: Path) -> None:
