@@ -83,9 +83,9 @@ check_commit() {
   fi
   commit=$(git -C "$here" rev-parse --verify --quiet "${commit:-HEAD}^{commit}" 2>/dev/null || echo "$commit")
   [ -n "$commit" ] || fail "$here is no git checkout, whose commit the hosts would get; pass --commit"
+  [[ $repository == *://* && $repository != file:* ]] || say "note: the hosts must see $shown too: it is a path, not an address" >&2
   [ -z "$dry_run" ] || return 0
-  probe=$(mktemp -d)
-  git -C "$probe" init --quiet
+  probe=$(mktemp -d) && git -C "$probe" init --quiet
   fetched=$(HOME=$probe GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 GIT_TERMINAL_PROMPT=0 GIT_ASKPASS=true \
     GIT_SSH_COMMAND=false git -C "$probe" fetch --quiet --depth 1 "$repository" "$commit" 2>/dev/null &&
     git -C "$probe" rev-parse FETCH_HEAD) || fetched=''

@@ -68,6 +68,13 @@ WRONG = {
         ["pretrain", "base", "--workdir", "w", "--objective", "./mine.py:Mine"],
         ["objective './mine.py:Mine' cannot be imported"],
     ),
+    "an objective that its module lacks": (
+        ["pretrain", "base", "--workdir", "w", "--objective", "bert_jax.objectives:Mine"],
+        [
+            "unknown objective 'bert_jax.objectives:Mine'; valid: ",
+            "or module:Class of one of your own",
+        ],
+    ),
     "a decay after the end": (
         ["pretrain", "base", "--workdir", "w", "--optimizer.decay-start", "1000000"],
         ["optimizer.decay_start is 1000000", "num_train_steps (1000000)", "decay_power 0"],
@@ -165,7 +172,10 @@ WRONG = {
         ["--json . is a directory"],
     ),
     "unknown experiment to show": (["experiments", "bases"], ["'bases'", "base"]),
-    "evaluate what is no run": (["evaluate", "--workdir", "no-such-run"], ["no-such-run", "config.json"]),
+    "evaluate what is no run": (
+        ["evaluate", "--workdir", "no-such-run"],
+        ["no-such-run", "there is no directory no-such-run; name the work directory of a run"],
+    ),
 }
 
 

@@ -6,6 +6,7 @@ import importlib
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import pytest
 
 from bert_jax.cli import main as main_module
 from bert_jax.cli.main import COMMANDS, main
+from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from tests.bert_jax.small_run import make_run
+from tests.tiny_run import arguments, write_corpus
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -73,6 +76,22 @@ def test_python_of_the_models_page_runs(tmp_path, monkeypatch):
     encode, embed, *_ = python_blocks(ROOT / "docs" / "models.md")
     exec(encode, {})
     exec(embed, {})
+
+
+def test_the_objective_of_the_architecture_page_trains(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    blocks = python_blocks(ROOT / "docs" / "architecture.md")
+    (block,) = (block for block in blocks if block.startswith("# smoothed.py"))
+    (tmp_path / "smoothed.py").write_text(block, encoding="utf-8")
+    corpus = write_corpus(tmp_path / "corpus")
+    kind = ("--objective", "smoothed:Smoothed", "--data.pairing", "contiguous")
+    for smoothing in ("0", "0.2"):
+        flags = (*kind, "--objective.smoothing", smoothing, "--num-train-steps", "10")
+        assert main(arguments(tmp_path / smoothing, corpus, *flags)) == 0
+    plain, mixed = (read_rows(tmp_path / name / METRICS_FILE)[0] for name in ("0", "0.2"))
+    assert plain["loss"] == plain["mlm_loss"]
+    assert mixed["loss"] > mixed["mlm_loss"] > plain["mlm_loss"]
 
 
 def test_every_page_has_a_title():

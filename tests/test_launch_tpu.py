@@ -556,7 +556,7 @@ def test_what_is_not_committed_is_named(laptop: Laptop, tmp_path: Path) -> None:
     commit_all(checkout)
 
     def install(*flags: str) -> subprocess.CompletedProcess[str]:
-        words = ("install", "a", *PLACE, "--repository", str(ROOT), "--dry-run", *flags)
+        words = ("install", "a", *PLACE, "--repository", "https://example.org/r.git", "--dry-run", *flags)
         line = [checkout / "launch_tpu.sh", *words]
         return subprocess.run(line, env=laptop.env, capture_output=True, text=True, check=False)
 
@@ -567,6 +567,8 @@ def test_what_is_not_committed_is_named(laptop: Laptop, tmp_path: Path) -> None:
 
     (checkout / "notes.py").touch()  # not among the files that are installed
     assert noted() == ""
+    path = f"file://{ROOT}"
+    assert f"note: the hosts must see {path} too: it is a path, not an address" in noted("--repository", path)
     (checkout / "constraints.txt").write_text("changed")
     (checkout / "tpu_host.sh").write_text("changed")
     (checkout / "bert_jax" / "model" / "new.py").touch()

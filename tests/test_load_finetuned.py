@@ -177,9 +177,9 @@ def test_pairs_get_numbers(tmp_path: Path) -> None:
             "classify",
             "classification",
             {"pair_column": "other"},
-            ("cat", "dog"),
             ("cat", ""),
-            "index 1: other is empty",
+            ("", "dog"),
+            "index 1: text is empty",
         ),
         ("cola", "classification", {}, "cat", "\n", "index 1 has no text"),
         # A pair of GLUE's needs one text, as in its files.

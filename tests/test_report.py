@@ -119,7 +119,7 @@ def test_seeds_share_a_line_and_others_do_not(tmp_path: Path, capsys: pytest.Cap
     assert ["young", "1", "5", "16", "20.0%", "8"] in lines
     assert ["objective", "mlm_nsp", "mlm", "mlm_nsp"] in lines
     assert "log_every" not in said
-    assert "note: young: evaluated at step 5 of 10" in said
+    assert "note: young: evaluated at step 5, of 10 steps" in said
     assert "held-out metrics answer different questions" in " ".join(said.split())  # data.pairing differs
     assert max(map(len, said.partition("note:")[0].splitlines())) <= 80
 
@@ -185,7 +185,7 @@ def test_every_name_of_a_run_stands_in_the_legend(tmp_path: Path, name: str) -> 
 
 def test_a_run_without_evaluations_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(pretrained(tmp_path / "new", {}))]) == 0
-    assert "note: new: evaluated at step 0 of 10" in capsys.readouterr().out
+    assert "note: new: not evaluated yet, of 10 steps" in capsys.readouterr().out
 
 
 def test_scores_by_model_and_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

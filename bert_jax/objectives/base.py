@@ -132,8 +132,8 @@ def find_objective(name: str) -> type[Objective]:
         return OBJECTIVES[name]
     module, colon, attribute = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute) if colon else None
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        found = getattr(importlib.import_module(module), attribute, None) if colon else None
+    except (ImportError, ValueError, TypeError) as error:
         raise UserError(
             f"objective {name!r} cannot be imported: {error}; its module must be installed, or lie in a "
             "directory of PYTHONPATH"

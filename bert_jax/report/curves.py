@@ -59,7 +59,7 @@ def _draw(titles: Sequence[str], curves: Curves) -> "Figure":
         style = {"color": f"C{number % 10}", "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
         for rows in runs:
             for metric in metrics:
-                if metric.panel:
+                if metric.panel and rows:
                     steps = [row["step"] for row in rows]
                     values = [metric.scale * row.get(metric.name, math.nan) for row in rows]
                     (line,) = panels[metric.panel].plot(steps, values, marker=".", **style)

@@ -139,8 +139,10 @@ def notes(groups: Sequence[Group], different: Mapping[str, Any]) -> list[str]:
             runs = (f"{run.directory} (seed {run.record.experiment.seed})" for run in group.runs)
             lines.append(f"{group.name}: {', '.join(runs)}")
         steps = group.runs[0].record.experiment.num_train_steps
-        if group.runs[0].step < steps:
-            lines.append(f"{group.name}: evaluated at step {group.runs[0].step:,} of {steps:,}")
+        step = group.runs[0].step
+        if step < steps:
+            when = f"evaluated at step {step:,}" if step else "not evaluated yet"
+            lines.append(f"{group.name}: {when}, of {steps:,} steps")
     if any(name.startswith("data.") or name == "corpus" for name in different):
         lines.append(
             "each run is evaluated on pairs and masks of its own: where the corpus or data.* differ, "

@@ -35,6 +35,7 @@ class ProgressDisplay:
             disable=not self._console.is_terminal,
         )
         self._task = self._bar.add_task("compiling", total=num_train_steps, completed=first_step, left="")
+        self._is_compiling = True
         self._bar.start()
 
     def close(self) -> None:
@@ -43,6 +44,9 @@ class ProgressDisplay:
     def advance_to(self, step: int) -> None:
         """Moves the bar; cheap enough for every step."""
         self._bar.update(self._task, completed=step)
+        if self._is_compiling:
+            self._is_compiling = False
+            self._bar.update(self._task, description="training")
 
     def show(self, row: Mapping[str, Any]) -> None:
         """Shows a row of metrics: training rows on the live line, evaluations as lines that stay."""

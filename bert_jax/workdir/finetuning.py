@@ -71,6 +71,8 @@ def read_record(directory: Path) -> FineTuningRecord:
       UserError: the directory is not that of a fine-tuned model, or its config.json cannot be read.
     """
     path = directory / CONFIG_FILE
+    if not directory.exists():
+        raise UserError(f"there is no directory {directory}; name that of a fine-tuned model")
     try:
         record = from_json(FineTuningRecord, load_json(path))
         # A file holds lists where settings have tuples.

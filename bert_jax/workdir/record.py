@@ -106,6 +106,8 @@ def read_record(workdir: Path) -> RunRecord:
       UserError: the directory is not that of a run, or its config.json cannot be read.
     """
     path = workdir / CONFIG_FILE
+    if not workdir.exists():
+        raise UserError(f"there is no directory {workdir}; name the work directory of a run")
     if not path.exists():
         raise UserError(f"{workdir} is not the work directory of a run: it has no {CONFIG_FILE}")
     try:

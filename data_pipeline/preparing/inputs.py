@@ -14,7 +14,7 @@ from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.directories import check_path
 from data_pipeline.errors import UserError
 from data_pipeline.names import EncodingErrors, FileFormat, Format
-from data_pipeline.preparing.readers import TFDS_ADVICE, Document, guess_format, read_file, read_tfds
+from data_pipeline.preparing.readers import TFDS_ADVICE, Document, choose_format, read_file, read_tfds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,10 +123,7 @@ def find_inputs(source: Source) -> Inputs:
             check_path(name, "the input")
             new = [path for path in find_files(name) if path.resolve() not in seen]
             seen.update(path.resolve() for path in new)
-            items += [
-                InputFile(path, guess_format(path) if source.format == "auto" else source.format)
-                for path in new
-            ]
+            items += [InputFile(path, choose_format(path, source.format)) for path in new]
         else:
             items.append(name)
     return Inputs(source, tuple(items))

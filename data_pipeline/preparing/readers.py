@@ -14,7 +14,7 @@ from pathlib import Path
 from data_pipeline import tfds
 from data_pipeline.errors import UserError
 from data_pipeline.json_text import JSON_LINES_SUFFIXES, parse_object
-from data_pipeline.names import EncodingErrors, FileFormat
+from data_pipeline.names import EncodingErrors, FileFormat, Format
 from data_pipeline.preparing.cutting import cut_document, gather_lines
 from data_pipeline.preparing.tables import read_csv, read_parquet, read_tsv
 from data_pipeline.preparing.text_lines import COMPRESSIONS, decode, read_lines
@@ -28,6 +28,7 @@ _BY_SUFFIX: dict[str, FileFormat] = {
     ".csv": "csv",
     ".parquet": "parquet",
 }
+_PROSE = ("text", "lines", "sentences")
 _LONGEST_FIRST_LINE = 16 << 20  # bytes; a longer line may be a whole large file, and shows no format
 _DOC_TAG = re.compile(r"<doc\b[^>]*>")
 _TITLE = re.compile(r'\btitle="([^"]*)"')
@@ -115,11 +116,17 @@ def read_tfds(name: str, data_dir: str | None, text_field: str, errors: Encoding
         yield from _cut(decode(example[text_field], errors, f"{name}, example {number}"))
 
 
-def guess_format(path: Path) -> FileFormat:
-    """Detects the format of a file by its name or its first line. Raises UserError if it is not clear."""
+def choose_format(path: Path, chosen: Format) -> FileFormat:
+    """The format of a file: the chosen one, or with auto what its name or its first line says.
+
+    Prose has no name of its own, so among files of prose one named .jsonl, .csv, .tsv or .parquet is what its
+    name says. Raises UserError if the format is not clear.
+    """
     name = path.with_suffix("") if path.suffix in COMPRESSIONS else path
-    if name.suffix in _BY_SUFFIX:
+    if name.suffix in _BY_SUFFIX and chosen in ("auto", *_PROSE):
         return _BY_SUFFIX[name.suffix]
+    if chosen != "auto":
+        return chosen
     with path.open("rb") as raw:
         lines = read_lines(path, raw, "replace", _LONGEST_FIRST_LINE)
         first = next((line for line in lines if line.strip()), "")

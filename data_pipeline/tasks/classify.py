@@ -63,7 +63,7 @@ def read_table(
       label: column of the label; without it, the file holds texts to predict.
 
     Raises:
-      UserError: as `read_records`; an empty text or label.
+      UserError: as `read_records`; an empty first text or label.
     """
     needed = columns if label is None else (*columns, label)
     return [text_example(record, columns, label) for record in read_records(file, needed, encoding)]
@@ -80,11 +80,15 @@ def read_test_table(
 
 
 def text_example(record: Record, columns: Sequence[str], label: str | None = None) -> TextExample:
-    """The example of one record. Raises UserError if a text or the label is empty."""
-    text, *pair = (record.text(name) for name in columns)
+    """The example of one record. The second text of a pair may be empty.
+
+    Raises UserError if the first one or the label is.
+    """
+    first, *second = columns
+    pair = [record.text(name) if not record.is_blank(name) else "" for name in second]
     return TextExample(
         place=record.place,
-        text=text,
+        text=record.text(first),
         pair=pair[0] if pair else None,
         label=None if label is None else record.word(label),
     )

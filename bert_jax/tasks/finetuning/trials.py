@@ -32,7 +32,7 @@ def trial_config(base: FineTuningConfig, trial: Trial, num_rows: int) -> FineTun
         num_train_steps=steps,
         global_batch_size=trial.batch_size,
         seed=trial.seed,
-        log_every=max(1, steps // _ROWS_A_RUN),
+        log_every=math.ceil(steps / _ROWS_A_RUN),
         eval_every=steps_an_epoch,
         checkpoint_every=min(steps_an_epoch, _STEPS_A_CHECKPOINT),
         keep_checkpoints=1,

@@ -36,6 +36,20 @@ def test_a_narrow_terminal_cuts_the_metrics_alone(
     assert ("FLOP/s" in line) is (columns == 200)
 
 
+def test_a_terminal_says_that_it_compiles_until_the_first_step_is_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    for steps, words in ((0, "compiling"), (1, "training")):
+        with contextlib.closing(ProgressDisplay(0, 10, METRICS)) as display:
+            for step in range(steps):
+                display.advance_to(step + 1)
+        last = re.findall(r"step .*", capsys.readouterr().out)[-1]
+        assert words in last
+
+
 def test_the_task_decides_what_is_shown() -> None:
     row = ROW | {"perplexity": 8.25, "timing": {"fraction_of_peak": 0.5}}
     assert describe_row(row, []) == "loss 0.751, 50% of peak"

@@ -88,6 +88,18 @@ def test_no_match_names_the_pattern(tmp_path):
         read(tmp_path / "empty")
 
 
+@pytest.mark.parametrize("form", ["text", "lines", "sentences"])
+def test_files_whose_names_tell_their_format_have_it_beside_prose(tmp_path, form):
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"text,n\nthree,3\n"))
+    (tmp_path / "c.txt").write_text("four\n")
+    documents = [item if isinstance(item, str) else item[0] for item in read(tmp_path, format=form)]
+    assert documents == ["one", "two", "three", "four"]
+    assert read(tmp_path / "c.txt", format="lines") == ["four"]
+    (tmp_path / "a.txt").write_text('{"text": "one"}\n')
+    assert read(tmp_path / "a.txt", format="jsonl") == ["one"]
+
+
 def test_unclear_format_tells_the_two_choices(tmp_path):
     (tmp_path / "a.txt").write_text("Some text.\n")
     with pytest.raises(UserError, match=r"a\.txt is not clear; give --format sentences .* or jsonl"):

@@ -31,6 +31,16 @@ def test_a_table_becomes_rows(tmp_path):
     assert len(rows) == 2
 
 
+def test_the_second_text_of_a_pair_may_be_empty(tmp_path):
+    file = write(tmp_path / "x.csv", "question,answer\na,\nb, \n,c\n")
+    with pytest.raises(UserError, match=r"x\.csv, line 4: question is empty; it must be text"):
+        read_table(file, ["question", "answer"])
+    examples = read_table(write(tmp_path / "y.csv", "question,answer\na,\nb, \n"), ["question", "answer"])
+    tokenizer = make_tokenizer(tmp_path / "tokenizer")
+    ids = text_rows(examples, tokenizer, 8, {}).tokens["input_ids"]
+    assert [pieces(tokenizer, row) for row in ids] == ["[CLS] a [SEP] [SEP]", "[CLS] b [SEP] [SEP]"]
+
+
 def test_texts_to_predict_need_no_label(tmp_path):
     examples = read_table(write(tmp_path / "x.tsv", "text\tother\na\tb\n"), ["text"])
     assert examples == [TextExample(Place(str(tmp_path / "x.tsv"), 2), "a", None, None)]
