@@ -76,7 +76,6 @@ QUICKSTART = replace(
         warmup_steps=200,
         bias_correction="adam",
         beta2=0.98,
-        decay_shape="cosine",
         # The run reads the corpus six times. With the usual 0.01 it fits that text too closely.
         weight_decay=0.1,
     ),

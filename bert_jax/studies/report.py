@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from rich.markup import escape
+from rich.table import Table
 
 from bert_jax.studies.figures import FIGURE_KINDS, draw_figures, for_page, write_figures
 from bert_jax.studies.results import StudyResults
@@ -107,6 +109,20 @@ def write_report(directory: Path, results: StudyResults) -> None:
 
 def _figure_files(names: Iterable[str]) -> Iterator[str]:
     return (f"{FIGURES_DIRECTORY}/{name}.{kind}" for name in names for kind in FIGURE_KINDS)
+
+
+def summary(results: StudyResults) -> tuple[Table, list[str]]:
+    """For the terminal: the mean ± deviation over seeds of each arm and column, and notes of a line each."""
+    view = _view(results, make_table(results))
+    shown = Table("arm", *map(escape, view["columns"]), box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for arm, cells in view["rows"]:
+        shown.add_row(escape(arm), *(cell.ours if cell else "" for cell in cells))
+    lines = [
+        f"{arm}, seed {', '.join(map(str, seeds))}: pretraining ended hardly better than guessing"
+        for arm, seeds in view["only_guessing"].items()
+    ]
+    lines += [f"{arm}, {', '.join(headings)}: {note}" for (arm, note), headings in view["notes"].items()]
+    return shown, lines
 
 
 def render(results: StudyResults, table: StudyTable, drawings: Mapping[str, str]) -> tuple[str, str]:

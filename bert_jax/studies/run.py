@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from bert_jax import exit_status
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.pretraining.data import note_unusual
@@ -29,7 +31,7 @@ from bert_jax.studies.directory import (
 )
 from bert_jax.studies.places import Place, find_places, place_of_worker
 from bert_jax.studies.plan import Plan, make_plan, only_arms
-from bert_jax.studies.report import CSV_FILE, MARKDOWN_FILE, PAGE_FILE, write_report
+from bert_jax.studies.report import CSV_FILE, MARKDOWN_FILE, PAGE_FILE, summary, write_report
 from bert_jax.studies.results import collect
 from bert_jax.studies.reuse import copy_reusable, find_reusable
 from bert_jax.studies.show import show_plan, show_status
@@ -220,7 +222,7 @@ def _reporter(plan: Plan, directory: Path, argv: Sequence[str]) -> Callable[[], 
 
 
 def _report(args: RunStudy, plan: Plan) -> int:
-    """Writes the report, and names what failed; returns 1 if something did.
+    """Writes the report, shows its table, and names what failed; returns 1 if something did.
 
     With --leave-when-idle, failed jobs do not count while others are left: the machine that ends last reports
     them.
@@ -228,6 +230,11 @@ def _report(args: RunStudy, plan: Plan) -> int:
     directory = args.output
     results = collect(plan, directory)
     write_report(directory, results)
+    table, notes = summary(results)
+    console = Console(highlight=False)
+    console.print(table)
+    for note in notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
     print(f"report: {', '.join(str(directory / name) for name in (MARKDOWN_FILE, PAGE_FILE, CSV_FILE))}")
     for path, error in results.failed.items():
         print(f"failed: {path}: {error}; --retry tries again", file=sys.stderr)

@@ -9,10 +9,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from rich.console import Console
 
 from bert_jax.objectives import LeftToRight, MaskedLMAndNSP, ReplacedTokenDetection
 from bert_jax.studies.figures import draw_figures
-from bert_jax.studies.report import render, write_report
+from bert_jax.studies.report import render, summary, write_report
 from bert_jax.studies.results import Measurement, StudyResults
 from bert_jax.studies.tables import make_table
 from bert_jax.study import HeldoutLM, MinimalPairs
@@ -186,6 +187,19 @@ def test_what_became_of_the_papers_orders_is_a_sentence() -> None:
         "ltr over ltr_bilstm, and mlm over ltr_bilstm, and base over ltr_bilstm.\n"
     )
     assert expected in markdown
+
+
+def test_the_terminal_shows_means_and_what_is_wrong_with_them(capsys: pytest.CaptureFixture[str]) -> None:
+    known = measurements(one_trial_each({"base": [80, 84, 91], "mlm": [90]}))
+    column = dataclasses.replace(STUDY.measures[0], column="[topic]")
+    table, notes = summary(results(known, measures=(column,), published={}))
+    Console(width=80).print(table)
+    assert [line.split() for line in capsys.readouterr().out.splitlines()][:3] == [
+        ["arm", "[topic]"],
+        ["base", "85.0", "±", "5.6"],
+        ["mlm", "90.0"],
+    ]
+    assert notes[0] == "mlm, [topic]: 1 of 3 seeds"
 
 
 def test_decimals_follow_from_the_unit() -> None:
