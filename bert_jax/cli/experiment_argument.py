@@ -1,6 +1,6 @@
-"""The experiment that a command line names, with the objective of `--objective`.
+"""The experiment that a command line names, with the objective of `--objective`; both may be of one's own.
 
-Both are read before the other flags, since they decide which settings there are, and their defaults.
+They are read before the other flags, since they decide which settings there are, and their defaults.
 """
 
 import contextlib
@@ -11,16 +11,30 @@ from bert_jax.cli.parsing import check_name, peek, take_name
 from bert_jax.objectives import find_objective
 from bert_jax.objectives.base import Objective
 from bert_jax.objectives.experiment import Experiment
+from bert_jax.user_code import import_named
 from data_pipeline.errors import UserError
 from experiments import ALIASES, EXPERIMENTS
 
 _NAMES = (*EXPERIMENTS, *ALIASES)
 
 
-def find_name(name: str) -> str:
-    """The name of the experiment that a name or an alias means. Raises UserError if there is none."""
-    check_name(name, _NAMES, "experiment")
-    return ALIASES.get(name, name)
+def find_experiment(name: str) -> tuple[str, Experiment]:
+    """The experiment of a name or an alias, or the one that `module:NAME` names, whose module is imported.
+
+    Returns its name, which is no alias, and its values.
+
+    Raises:
+      UserError: there is none.
+    """
+    if ":" not in name:
+        check_name(name, _NAMES, "experiment")
+        name = ALIASES.get(name, name)
+        return name, EXPERIMENTS[name]
+    with _working_directory_on_path():
+        found = import_named("experiment", name)
+    if not isinstance(found, Experiment):
+        raise UserError(f"{name} is no Experiment; name one that the module defines")
+    return name, found
 
 
 def take_experiment(argv: Sequence[str], *, usage: str, page: str) -> tuple[str, Experiment]:
@@ -30,13 +44,13 @@ def take_experiment(argv: Sequence[str], *, usage: str, page: str) -> tuple[str,
       UserError: no name, an unknown one, or an unknown objective.
       SystemExit: with status 0, after printing the page for --help.
     """
-    name = find_name(take_name(argv, _NAMES, what="experiment", usage=usage, page=page))
+    name, experiment = find_experiment(take_name(argv, what="experiment", usage=usage, page=page))
     objective = peek(argv[1:], "--objective").objective
     if objective is None:
-        return name, EXPERIMENTS[name]
+        return name, experiment
     # Only for a class that the user names: a model's directory must not choose code of this directory to run.
     with _working_directory_on_path():
-        return name, EXPERIMENTS[name].with_objective(_make_objective(objective))
+        return name, experiment.with_objective(_make_objective(objective))
 
 
 def _make_objective(name: str) -> Objective:

@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
-from bert_jax.cli.experiment_argument import find_name
+from bert_jax.cli.experiment_argument import find_experiment
 from bert_jax.cli.flags.experiments import Experiments
 from bert_jax.objectives import objective_name
 from bert_jax.objectives.experiment import Experiment
@@ -22,9 +22,9 @@ def run(args: Experiments) -> None:
     if not args.name:
         _print_table()
         return
-    name = find_name(args.name)
-    print(describe(EXPERIMENTS[name]), end="")
-    for study, _, column, value in published_of(EXPERIMENTS[name], STUDIES.values()):
+    _, experiment = find_experiment(args.name)
+    print(describe(experiment), end="")
+    for study, _, column, value in published_of(experiment, STUDIES.values()):
         print(f"published {study.name} {column} = {value:g}")
 
 

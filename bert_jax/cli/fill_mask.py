@@ -34,10 +34,12 @@ def _check_unicode(text: str) -> None:
 
 def print_guesses(text: str, masks: list[list[tuple[str, float]]]) -> None:
     """Prints what `fill_mask` returned for a text, as a table with a pair of columns for each [MASK]."""
-    table = Table(title=Text(text), title_justify="left")
+    table = Table()
     for number in range(1, len(masks) + 1):
         table.add_column(Text("token" if len(masks) == 1 else f"[MASK] {number}"))
         table.add_column("probability", justify="right")
     for row in zip(*masks, strict=True):
         table.add_row(*(cell for token, probability in row for cell in (Text(token), f"{probability:.1%}")))
-    Console().print(table)
+    console = Console(highlight=False)
+    console.print(text, markup=False)
+    console.print(table)

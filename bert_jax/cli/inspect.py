@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bert_jax.cli.experiment_argument import find_name
+from bert_jax.cli.experiment_argument import find_experiment
 from bert_jax.cli.flags.inspect import Inspect
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.pretraining.example_text import example_text
@@ -23,7 +23,6 @@ from data_pipeline.pretraining.batches import make_source
 from data_pipeline.pretraining.corpus_source import CorpusSource, make_corpus_source
 from data_pipeline.pretraining.mixture import MixedSource
 from data_pipeline.pretraining.statistics import Statistics, measure, place_rows
-from experiments import EXPERIMENTS
 
 
 def run(args: Inspect) -> None:
@@ -77,7 +76,8 @@ def _find_experiment(args: Inspect) -> tuple[Experiment, str]:
     if not (workdir / CONFIG_FILE).exists():
         if args.step is not None:
             raise UserError(f"--step goes with the work directory of a run, which {args.corpus} is not")
-        experiment, directory = EXPERIMENTS[find_name(args.experiment or "base")], args.corpus
+        _, experiment = find_experiment(args.experiment or "base")
+        directory = args.corpus
     elif args.experiment is not None:
         raise UserError(f"{args.corpus} is a run and has its own settings; leave --experiment out")
     else:

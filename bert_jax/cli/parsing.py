@@ -104,18 +104,17 @@ def choices(names: Any) -> str:
     return f"{{{','.join(get_args(names))}}}"
 
 
-def take_name(argv: Sequence[str], valid: Collection[str], *, what: str, usage: str, page: str) -> str:
+def take_name(argv: Sequence[str], *, what: str, usage: str, page: str) -> str:
     """Returns the name that a command line begins with, before its flags.
 
     Args:
       argv: the arguments after the command.
-      valid: the valid names.
       what: the kind of name, for messages: experiment, task.
       usage: the form of the command, for messages.
       page: the text to print for --help.
 
     Raises:
-      UserError: no name, or an unknown one.
+      UserError: no name.
       SystemExit: with status 0, after printing the page for --help.
     """
     if argv and argv[0] in ("-h", "--help"):
@@ -123,7 +122,6 @@ def take_name(argv: Sequence[str], valid: Collection[str], *, what: str, usage: 
         sys.exit(0)
     if not argv or argv[0].startswith("-"):
         raise UserError(f"name the {what} first: {usage}")
-    check_name(argv[0], valid, what)
     return argv[0]
 
 

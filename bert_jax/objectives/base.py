@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from bert_jax.model_config import Attention, ModelConfig
 from bert_jax.task import Batch, Metric, Sums
+from bert_jax.user_code import import_named
 from data_pipeline.config import DataConfig
 from data_pipeline.errors import UserError
 
@@ -130,14 +130,7 @@ def find_objective(name: str) -> type[Objective]:
     """
     if name in OBJECTIVES:
         return OBJECTIVES[name]
-    module, colon, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute, None) if colon else None
-    except (ImportError, ValueError, TypeError) as error:
-        raise UserError(
-            f"objective {name!r} cannot be imported: {error}; its module must be installed, or lie in a "
-            "directory of PYTHONPATH"
-        ) from None
+    found = import_named("objective", name) if ":" in name else None
     if not (isinstance(found, type) and issubclass(found, Objective)):
         raise UserError(
             f"unknown objective {name!r}; valid: {', '.join(OBJECTIVES)}, or module:Class of one of your own"

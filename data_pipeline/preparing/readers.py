@@ -7,6 +7,7 @@ sentences. A document longer than `cutting.LONGEST_DOCUMENT` is cut into several
 import contextlib
 import html
 import itertools
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -189,7 +190,9 @@ def _json_text(line: str, field: str, place: str) -> str:
     record = parse_object(line, place)
     if field in record and record[field] is None:
         return ""  # null is no document, as in Parquet
-    if not isinstance(record.get(field), str):
+    if field in record and not isinstance(record[field], str):
+        raise UserError(f"{place}: {field} is {json.dumps(record[field])[:40]}; it must be text")
+    if field not in record:
         raise UserError(
             f"{place} has no text in the field {field}; "
             f"--text-field names one of its fields: {', '.join(record) or 'there is none'}"

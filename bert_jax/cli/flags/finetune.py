@@ -7,7 +7,7 @@ from typing import Any
 
 import tyro
 
-from bert_jax.cli.parsing import parse_flags, take_name
+from bert_jax.cli.parsing import check_name, parse_flags, take_name
 from bert_jax.formats.model_source import ModelSource
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.finetuning.flags import Finetune
@@ -39,7 +39,8 @@ def parse(argv: Sequence[str]) -> Finetune[Any]:
     """
     page = _HELP + "\n".join(f"  {name:<10} {task.summary}" for name, task in TASKS.items())
     usage = "bert-jax finetune TASK --model DIR --data DIR --output DIR"
-    name = take_name(argv, TASKS, what="task", usage=usage, page=page)
+    name = take_name(argv, what="task", usage=usage, page=page)
+    check_name(name, TASKS, "task")
     missing: Any = tyro.MISSING_NONPROP
     flags: Any = TASKS[name].flags()
     default = Finetune(name, ModelSource(model=missing), data=missing, output=missing, settings=flags)

@@ -31,7 +31,8 @@ class Inspect:
     corpus: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CORPUS")]
     """Directory made by `bert-jax prepare`, or the work directory of a run, for its corpus and settings."""
     experiment: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Experiment whose data settings are used, by default `base`; `bert-jax experiments` lists them."""
+    """Experiment whose data settings are used, by default `base`; `bert-jax experiments` lists them, and
+    module:NAME is one of your own."""
     step: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Show only the batch of the run's step N; the first step is 0."""
     split: Split = "train"

@@ -23,7 +23,8 @@ Train a named experiment. Run the same command again to resume where it stopped.
 
 Any setting of the experiment can be changed by a flag, for example
 --model.num-layers 6. `bert-jax pretrain EXPERIMENT --help` lists the flags
-with the values that the experiment gives them.
+with the values that the experiment gives them. MODULE:NAME is an experiment of
+your own, from the working directory or an installed package.
 
 Ctrl-C and SIGTERM save a checkpoint and end with status 75: run the same
 command again to resume. A second Ctrl-C ends at once.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tyro
 
-from bert_jax.cli.parsing import given_flags, list_names, parse_flags, peek, take_name
+from bert_jax.cli.parsing import check_name, given_flags, list_names, parse_flags, peek, take_name
 from bert_jax.studies.arguments import RunStudy
 from bert_jax.studies.changes import given_settings
 from bert_jax.studies.file import read_studies
@@ -52,7 +52,8 @@ def parse(argv: Sequence[str]) -> RunStudy:
     page = _HELP + list_names({name: study.title for name, study in studies.items()})
     known = f"{first.file} has {', '.join(studies)}" if first.file else "`bert-jax study --help` lists them"
     usage = f"bert-jax study NAME --output DIR; {known}"
-    name = take_name(argv, studies, what="study", usage=usage, page=page)
+    name = take_name(argv, what="study", usage=usage, page=page)
+    check_name(name, studies, "study")
     study = studies[name]
     scale = first.scale or next(iter(study.scales))  # an empty one is refused with the other flags
     if scale not in study.scales:

@@ -198,6 +198,7 @@ def test_half_a_surrogate_pair_can_be_replaced(tmp_path):
         ('{"text": "fine", "m": ' + "[" * 200_000, r"a\.jsonl, line 2 is not JSON: .* nested too deeply"),
         (r'{"text": "a \ud800 b"}', r"a\.jsonl, line 2 holds half of a surrogate pair; .*replace"),
         ('{"body": 1}', r"a\.jsonl, line 2 has no text in the field text; .*: body"),
+        ('{"text": 12}', r"a\.jsonl, line 2: text is 12; it must be text"),
     ],
 )
 def test_malformed_jsonl_names_file_and_line(tmp_path, line, message):

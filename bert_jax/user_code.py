@@ -1,0 +1,28 @@
+"""What users name by `module:NAME`: objectives and experiments of their own."""
+
+import importlib
+from typing import Any
+
+from data_pipeline.errors import UserError
+
+
+def import_named(what: str, name: str) -> Any:
+    """Imports a module, and returns what it defines under a name; None if it defines nothing of that name.
+
+    Args:
+      what: the kind of thing, for messages.
+      name: `module:NAME`.
+
+    Raises:
+      UserError: the module cannot be imported.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute, None)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"{what} {name!r} cannot be imported: {type(error).__name__}: {error}; its module must be "
+            "installed, or lie in a directory of PYTHONPATH"
+        ) from None
