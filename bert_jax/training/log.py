@@ -13,6 +13,9 @@ from bert_jax.training.program import Program
 from bert_jax.training.progress import ProgressDisplay
 from bert_jax.training.speed import StartClock, Stopwatch
 
+_SECONDS_WITHOUT_A_WORD = 20.0
+"""If the first row of metrics takes longer, the time left is shown before it."""
+
 
 class TrainingLog:
     """The log of one start of a run. Every process has one; process 0 alone writes files."""
@@ -40,6 +43,7 @@ class TrainingLog:
             lambda: MetricLog(workdir, first_step or -1) if processes.is_first() else None
         )
         self._display = ProgressDisplay(first_step, program.run.num_train_steps, program.task.metrics)
+        self._has_told_speed = False
 
     def evaluated_at(self, step: int) -> bool:
         """Whether an earlier start logged its last evaluation at this step; all processes ask together."""
@@ -51,6 +55,10 @@ class TrainingLog:
         """Counts a step, the `step`-th of the run."""
         self._stopwatch.count(flops)
         self._display.advance_to(step)
+        seconds = self._stopwatch.seconds
+        if not self._has_told_speed and seconds > _SECONDS_WITHOUT_A_WORD:
+            self._has_told_speed = True
+            self._display.show_time_left(step, self._stopwatch.seconds_left(step, seconds))
 
     def count_compiled_step(self, step: int, seconds_compiling: float, seconds: float) -> None:
         """As `count_step`, for a step that compiled first: its seconds are left out of the speeds."""
@@ -89,6 +97,7 @@ class TrainingLog:
         # All processes go at the pace of the one that waits longest.
         waited, slowest = processes.all_reduce_max(seconds_waited)
         timing = self._stopwatch.lap(step, sequences, tokens, waited)
+        self._has_told_speed = True
         if processes.count() > 1:
             timing["waiting_process"] = slowest
         means = self._task.means(totals) | {"grad_norm": totals["grad_norm"] / totals["steps"]}

@@ -48,6 +48,15 @@ class ProgressDisplay:
             self._is_compiling = False
             self._bar.update(self._task, description="training")
 
+    def show_time_left(self, step: int, seconds: float | None) -> None:
+        """Shows how long the remaining steps will take, before the first row tells it."""
+        if seconds is None:
+            return
+        if self._console.is_terminal:
+            self._bar.update(self._task, left=duration(seconds))
+        else:
+            self._console.print(f"step {step}/{self._last}: about {duration(seconds)} left", markup=False)
+
     def show(self, row: Mapping[str, Any]) -> None:
         """Shows a row of metrics: training rows on the live line, evaluations as lines that stay."""
         text, left = describe_row(row, self._metrics), _time_left(row)

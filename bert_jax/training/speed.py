@@ -62,6 +62,20 @@ class Stopwatch:
         """Leaves out of the next row seconds that were not spent on counted steps."""
         self._began += seconds
 
+    @property
+    def seconds(self) -> float:
+        """Since the last lap, without what was excluded."""
+        return time.perf_counter() - self._began
+
+    def seconds_left(self, step: int, seconds: float) -> float | None:
+        """What the work after `step` takes, if the steps counted since the last lap took `seconds`.
+
+        None if no work was counted.
+        """
+        left = self._work_left(step)
+        done = self._work_left(step - self._steps) - left
+        return left * seconds / done if done else None
+
     def lap(
         self, step: int, sequences_per_step: float, tokens_per_step: float, seconds_waited: float
     ) -> dict[str, float | None]:
@@ -76,15 +90,14 @@ class Stopwatch:
         Returns:
           Seconds, what was noted and, if any step was counted, rates.
         """
-        seconds, steps, noted = time.perf_counter() - self._began, self._steps, self._noted
+        seconds, steps, noted = self.seconds, self._steps, self._noted
+        left = self.seconds_left(step, seconds)
         # With features from disk, what is left of a model is a head, whose FLOPs are not counted.
         flops_per_second = self._flops / seconds if self._flops else None
         self._restart()
         if not steps:
             return {"seconds": seconds, **noted}
         peak = peak_flops(self._devices[0].device_kind)
-        left = self._work_left(step)
-        done = self._work_left(step - steps) - left
         return {
             "seconds": seconds,
             **noted,
@@ -95,7 +108,7 @@ class Stopwatch:
             if peak and flops_per_second
             else None,
             "waiting_for_data": min(seconds_waited / seconds, 1.0),
-            "seconds_left": left * seconds / done if done else None,
+            "seconds_left": left,
         }
 
     def _restart(self) -> None:

@@ -5,6 +5,7 @@ import gzip
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import threading
@@ -74,6 +75,24 @@ def test_rows_are_means_of_their_own_steps(finished: Path, corpus: Path, tmp_pat
             own = [every_step[step] for step in range(row["step"] - 9, row["step"] + 1)]
             for name in ("nsp_loss", "nsp_accuracy", "grad_norm"):
                 assert row[name] == pytest.approx(np.mean([r[name] for r in own]), rel=1e-5)
+
+
+@pytest.mark.parametrize(("seconds", "times"), [(0.0, 1), (1000.0, 0)])
+def test_the_time_left_is_said_once_if_the_first_row_takes_long(
+    seconds: float,
+    times: int,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("bert_jax.training.log._SECONDS_WITHOUT_A_WORD", seconds)
+    assert main(arguments(tmp_path, corpus, "--num-train-steps", "20")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if re.fullmatch(r"step \d/20: about \d+ s left", line)] == [
+        line for line in lines if "about" in line and "left" in line
+    ]
+    assert sum("/20: about" in line for line in lines) == times
 
 
 def test_every_step_gets_its_learning_rate_and_rows_name_it(

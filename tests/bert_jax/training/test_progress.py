@@ -58,6 +58,13 @@ def test_the_task_decides_what_is_shown() -> None:
     assert shown == "loss 0.751, perplexity 8.2, accuracy 56.2%, 50% of peak"
 
 
+def test_the_time_left_may_be_shown_before_the_first_row(capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.closing(ProgressDisplay(0, 300, METRICS)) as display:
+        display.show_time_left(4, None)
+        display.show_time_left(4, 2100.0)
+    assert capsys.readouterr().out == "step 4/300: about 35 min left\n"
+
+
 def test_a_plain_line_ends_with_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
     with contextlib.closing(ProgressDisplay(0, 1_000_000, METRICS)) as display:
         display.show(ROW)
