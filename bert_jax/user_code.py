@@ -1,6 +1,7 @@
 """What users name by `module:NAME`: objectives and experiments of their own."""
 
 import importlib
+import sys
 from typing import Any
 
 from data_pipeline.errors import UserError
@@ -22,7 +23,8 @@ def import_named(what: str, name: str) -> Any:
     except UserError:
         raise
     except Exception as error:
+        places = "a directory of PYTHONPATH" if "" not in sys.path else "the working directory or PYTHONPATH"
         raise UserError(
             f"{what} {name!r} cannot be imported: {type(error).__name__}: {error}; its module must be "
-            "installed, or lie in a directory of PYTHONPATH"
+            f"installed, or lie in {places}"
         ) from None

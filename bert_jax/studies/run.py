@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from bert_jax import exit_status
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.pretraining.data import note_unusual
@@ -17,6 +15,7 @@ from bert_jax.studies.budget import check_steps, keep_steps, read_steps, seconds
 from bert_jax.studies.changes import given_settings
 from bert_jax.studies.check_data import Loaded, check_data
 from bert_jax.studies.cost import Speed, compiled_speed, costs, measured_speed
+from bert_jax.studies.csv_files import CSV_FILE
 from bert_jax.studies.data import make_data, makes_data, name_data
 from bert_jax.studies.directory import (
     check_directory,
@@ -31,10 +30,10 @@ from bert_jax.studies.directory import (
 )
 from bert_jax.studies.places import Place, find_places, place_of_worker
 from bert_jax.studies.plan import Plan, make_plan, only_arms
-from bert_jax.studies.report import CSV_FILE, MARKDOWN_FILE, PAGE_FILE, summary, write_report
+from bert_jax.studies.report import MARKDOWN_FILE, PAGE_FILE, write_report
 from bert_jax.studies.results import collect
 from bert_jax.studies.reuse import copy_reusable, find_reusable
-from bert_jax.studies.show import show_plan, show_status
+from bert_jax.studies.show import show_plan, show_results, show_status
 from bert_jax.studies.worker import work
 from bert_jax.studies.workers import run_workers
 from bert_jax.study import HeldoutLM, Scale
@@ -229,12 +228,7 @@ def _report(args: RunStudy, plan: Plan) -> int:
     """
     directory = args.output
     results = collect(plan, directory)
-    write_report(directory, results)
-    table, notes = summary(results)
-    console = Console(highlight=False)
-    console.print(table)
-    for note in notes:
-        console.print(f"note: {note}", markup=False, soft_wrap=True)
+    show_results(write_report(directory, results))
     print(f"report: {', '.join(str(directory / name) for name in (MARKDOWN_FILE, PAGE_FILE, CSV_FILE))}")
     for path, error in results.failed.items():
         print(f"failed: {path}: {error}; --retry tries again", file=sys.stderr)

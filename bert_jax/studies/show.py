@@ -1,4 +1,4 @@
-"""The plan and the state of a study as tables on the terminal."""
+"""The plan, the state and the results of a study as tables on the terminal."""
 
 import collections
 import datetime
@@ -6,6 +6,7 @@ import itertools
 import platform
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -104,6 +105,26 @@ def show_status(plan: Plan, directory: Path) -> Mapping[str, int]:
     others = [f"{counts[kind]} {kind}" for kind in ("under way", "failed", "left") if counts[kind]]
     console.print(", ".join([f"{counts['done']} of {len(states)} done", *others]))
     return counts
+
+
+def show_results(view: Mapping[str, Any]) -> None:
+    """Prints the mean of each arm and column with its deviation over seeds, and what is wrong with them.
+
+    Args:
+      view: returned by `write_report`.
+    """
+    table = _table("arm", *map(escape, view["columns"]))
+    for arm, cells in view["rows"]:
+        table.add_row(escape(arm), *(cell.ours if cell else "" for cell in cells))
+    console = Console(highlight=False)
+    console.print(table)
+    notes = [
+        f"{arm}, seed {', '.join(map(str, seeds))}: pretraining ended hardly better than guessing"
+        for arm, seeds in view["only_guessing"].items()
+    ]
+    notes += [f"{arm}, {', '.join(headings)}: {note}" for (arm, note), headings in view["notes"].items()]
+    for note in notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
 
 
 def _owners(plan: Plan, directory: Path) -> dict[PurePosixPath, Owner | None]:

@@ -9,12 +9,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from rich.console import Console
 
 from bert_jax.objectives import LeftToRight, MaskedLMAndNSP, ReplacedTokenDetection
 from bert_jax.studies.figures import draw_figures
-from bert_jax.studies.report import render, summary, write_report
+from bert_jax.studies.report import render, write_report
+from bert_jax.studies.report_view import make_view
 from bert_jax.studies.results import Measurement, StudyResults
+from bert_jax.studies.show import show_results
 from bert_jax.studies.tables import make_table
 from bert_jax.study import HeldoutLM, MinimalPairs
 from tests.bert_jax.studies.small_results import measurements, one_trial_each, results
@@ -56,7 +57,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def texts(known: StudyResults) -> tuple[str, str]:
     """The report as Markdown and as a page, without its figures, which take seconds to draw."""
-    return render(known, make_table(known), {})
+    return render(make_view(known, make_table(known)), {})
 
 
 def test_pretrainings_that_learnt_nothing_are_named() -> None:
@@ -192,14 +193,15 @@ def test_what_became_of_the_papers_orders_is_a_sentence() -> None:
 def test_the_terminal_shows_means_and_what_is_wrong_with_them(capsys: pytest.CaptureFixture[str]) -> None:
     known = measurements(one_trial_each({"base": [80, 84, 91], "mlm": [90]}))
     column = dataclasses.replace(STUDY.measures[0], column="[topic]")
-    table, notes = summary(results(known, measures=(column,), published={}))
-    Console(width=80).print(table)
-    assert [line.split() for line in capsys.readouterr().out.splitlines()][:3] == [
+    shown = results(known, measures=(column,), published={})
+    show_results(make_view(shown, make_table(shown)))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[:3]] == [
         ["arm", "[topic]"],
         ["base", "85.0", "±", "5.6"],
         ["mlm", "90.0"],
     ]
-    assert notes[0] == "mlm, [topic]: 1 of 3 seeds"
+    assert "note: mlm, [topic]: 1 of 3 seeds" in lines
 
 
 def test_decimals_follow_from_the_unit() -> None:
