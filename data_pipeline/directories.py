@@ -18,11 +18,14 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 def check_path(path: str | Path, what: str) -> None:
-    """Raises UserError if `path` is a URL, such as a bucket's, which would become a directory named `gs:`.
+    """Raises UserError if `path` is a URL, such as a bucket's, which would become a directory named `gs:`, or
+    is not UTF-8, which pyarrow cannot open.
 
     Args:
       what: what the path is in the command, such as "--output", for the message.
     """
+    if not str(path).isprintable() and any("\ud800" <= c <= "\udfff" for c in str(path)):
+        raise UserError(f"{what} {str(path)!r} is not UTF-8; give it another name")
     url = _URL.fullmatch(str(path))
     if url:
         raise UserError(

@@ -9,6 +9,7 @@ import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.formats.open_model import open_model
+from bert_jax.objectives.ltr_rtl import LeftToRightAndRightToLeft
 from bert_jax.pretraining.init_from import describe_positions, take_shape
 from bert_jax.training.checkpoints import load_params
 from bert_jax.training.warm_start import with_repeated_positions
@@ -72,6 +73,15 @@ def test_longer_phases_and_packed_rows_beyond_512(corpus: Path, learnt: Path, tm
     assert json.loads((exported / "config.json").read_text())["max_position_embeddings"] == 640
     assert json.loads((exported / "tokenizer_config.json").read_text())["model_max_length"] == 640
     assert positions_of(open_model(exported).params).shape == (640, 16)
+
+
+def test_stacks_of_layers_that_the_model_lacks_are_refused(learnt: Path) -> None:
+    model, experiment = (
+        open_model(learnt),
+        EXPERIMENTS["quickstart_bert"].with_objective(LeftToRightAndRightToLeft()),
+    )
+    with pytest.raises(UserError, match=r"objective ltr_rtl needs a model of 2 stack\(s\) .*, has 1"):
+        take_shape(experiment, (), model, 0)
 
 
 def test_rotary_positions_have_any_number_and_another_base(corpus: Path, learnt: Path) -> None:

@@ -27,6 +27,7 @@ from bert_jax.model.size import encoder_flops, encoder_parameters
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import Objective, find_objective, register
 from bert_jax.objectives.experiment import Experiment
+from bert_jax.objectives.mlm import MaskedLM
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel.interrupt import Interrupt
 from bert_jax.task import Batch, Metric, Sums
@@ -193,6 +194,20 @@ def test_an_objective_of_the_working_directory_is_found(
     _, experiment = take_experiment(words, usage="", page="")
     assert experiment.objective == SegmentPrediction()
     assert "" not in sys.path
+
+
+def test_an_experiments_own_objective_keeps_its_settings() -> None:
+    def objective_of(*words: str) -> Objective:
+        return take_experiment(["electra_base", *words], usage="", page="")[1].objective
+
+    assert objective_of("--objective", "rtd") == objective_of()
+    assert objective_of("--objective", "mlm") == MaskedLM()
+
+
+def test_an_objective_that_does_not_fit_the_experiment_is_named() -> None:
+    words = ["size_6_768_3", "--objective", "ltr_rtl", "--model.num-heads", "4"]
+    with pytest.raises(UserError, match=r"ltr_rtl does not fit experiment size_6_768_3 itself: .* it is 3"):
+        take_experiment(words, usage="", page="")
 
 
 @pytest.mark.parametrize(

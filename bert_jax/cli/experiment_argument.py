@@ -50,11 +50,17 @@ def take_experiment(argv: Sequence[str], *, usage: str, page: str) -> tuple[str,
         return name, experiment
     # Only for a class that the user names: a model's directory must not choose code of this directory to run.
     with _working_directory_on_path():
-        return name, experiment.with_objective(_make_objective(objective))
+        kind = find_objective(objective)
+        if kind is type(experiment.objective):
+            return name, experiment  # with the settings that it has there
+        made = _make_objective(objective, kind)
+    try:
+        return name, experiment.with_objective(made)
+    except UserError as error:
+        raise UserError(f"--objective {objective} does not fit experiment {name} itself: {error}") from None
 
 
-def _make_objective(name: str) -> Objective:
-    kind = find_objective(name)
+def _make_objective(name: str, kind: type[Objective]) -> Objective:
     try:
         return kind()
     except TypeError as error:

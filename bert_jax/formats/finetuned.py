@@ -42,7 +42,8 @@ def read(directory: Path) -> PretrainedModel:
         tokenizer=tokenizer,
         vocabulary=vocabulary,
         family=record.family,
-        facts={"task": record.task, "fine-tuned from": record.trained_from},
+        facts={"task": record.task, "fine-tuned from": record.trained_from}
+        | {name.replace("_", " "): str(value) for name, value in record.learnt.items()},
         head=TaskHead(record.kind, record.labels, head, config.features, record.exports_as)
         if has_head
         else None,

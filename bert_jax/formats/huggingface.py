@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer
 
 from bert_jax.finetuning_config import TransformersHead
 from bert_jax.formats.families import FAMILIES, nearest_family
@@ -66,12 +67,15 @@ def read(directory: Path) -> PretrainedModel:
         looked = ", ".join(f"{name}, {name}.index.json" for name in (WEIGHTS_FILE, _TORCH_FILE))
         raise UserError(f"{directory} has no weights; looked for {looked}")
     tokenizer, vocabulary = read_tokenizer(directory)
+    padding = {"pad_token_id": 0, **family.defaults, **fields}["pad_token_id"]
+    if family.positions_after_padding:
+        _check_padding(padding, tokenizer, path)
     tensors: dict[str, np.ndarray] = {}
     for file in files:
         tensors |= _load(file)
     tensors = _modern_names(tensors, family, directory)
     table = family.entries(config)
-    tensors = _with_pooler(_from_first_position(tensors, family, table, fields), family)
+    tensors = _with_pooler(_from_first_position(tensors, family, table, padding), family)
     params = from_tensors(tensors, table, parameter_shapes(config), family.prefix, directory)
     return PretrainedModel(
         name=directory.resolve().name,
@@ -266,13 +270,22 @@ def _with_pooler(tensors: dict[str, np.ndarray], family: Family) -> dict[str, np
     return tensors
 
 
+def _check_padding(padding: int, tokenizer: Tokenizer, config_file: Path) -> None:
+    """Raises UserError if config and tokenizer differ in the id of padding, from which positions count."""
+    pad = special_tokens(tokenizer).pad
+    if (own := special_id(tokenizer, pad)) != padding:
+        raise UserError(
+            f"{config_file} has pad_token_id {padding}, and the tokenizer's {pad} is {own}; positions are "
+            "counted from it, so make them the same"
+        )
+
+
 def _from_first_position(
-    tensors: Tensors, family: Family, table: Sequence[Entry], fields: Mapping[str, Any]
+    tensors: Tensors, family: Family, table: Sequence[Entry], padding: int
 ) -> dict[str, np.ndarray]:
     """The tensors with the position table from its first position on; one without rows is left as it is."""
     tables = [entry.name for entry in table if entry.path == _POSITIONS and entry.name in tensors]
     names = [name for name in tables if tensors[name].ndim]
-    padding = {"pad_token_id": 0, **family.defaults, **fields}["pad_token_id"]
     return {**tensors, **{name: tensors[name][family.rows_before_positions(padding) :] for name in names}}
 
 

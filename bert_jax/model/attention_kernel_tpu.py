@@ -31,6 +31,8 @@ QueriesKeysValues: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
 
 # Most scores in one step: these fit the vector memory beside their exponentials, gradients and random bits.
 _MOST_SCORES = 512 * 512
+# Most elements of the keys of its heads: in a window these take more memory than the scores.
+_MOST_OF_KEYS = 6 * 64 * 1024
 _LANES = 128
 _SUBLANES = 8
 _STATISTICS = 2  # of a query's softmax: the largest score, and the inverse of the sum of exponentials
@@ -55,27 +57,31 @@ class Step:
     queries: int
     keys: int
     """Those that the queries may see, and others beside them."""
+    margin: int = 0
+    """In a window, how many of the keys are on each side of the queries; beyond the ends of a sequence these
+    are zeros."""
 
 
-def step_of(heads: int, length: int, window: int | None = None) -> Step:
-    """The steps for sequences of a length, of which each position sees `window` to each side, or all.
+def step_of(heads: int, width: int, length: int, window: int | None = None) -> Step:
+    """The steps for heads of a width and sequences of a length.
 
     All queries of one head with 512 positions fit a step, or of several heads with fewer: one short head is
-    too little work.
+    too little work. A position sees `window` others to each side, or all.
     """
     queries = max(
         count
         for count in range(_LANES, length + 1, _LANES)
         if length % count == 0 and count * length <= _MOST_SCORES
     )
-    keys = length
+    keys, margin = length, 0
     if window is not None:
-        near = _LANES + 2 * _LANES * -(-window // _LANES)
+        beside = _LANES // 2 * -(-2 * window // _LANES)
+        near = _LANES + 2 * beside
         if 2 * near <= length:
-            queries, keys = _LANES, near
-    most = _MOST_SCORES // (queries * keys)
+            queries, keys, margin = _LANES, near, beside
+    most = min(_MOST_SCORES // (queries * keys), max(1, _MOST_OF_KEYS // (width * length)))
     together = max(count for count in range(1, heads + 1) if heads % count == 0 and count <= most)
-    return Step(together, queries, keys)
+    return Step(together, queries, keys, margin)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6, 7))
@@ -111,10 +117,11 @@ def fused_attention(
 
 
 def _fused_forward(projections, biases, score_bias, seed, num_heads, dropped, window, interpret):  # type: ignore[no-untyped-def]
-    biased = tuple(add_bias(x, biases[:, :, i, :, None]) for i, x in enumerate(projections))
-    queries, *keys_and_values = biased
-    batch, heads, _, length = queries.shape
-    step = step_of(heads, length, window)
+    queries, *keys_and_values = (add_bias(x, biases[:, :, i, :, None]) for i, x in enumerate(projections))
+    batch, heads, width, length = queries.shape
+    step = step_of(heads, width, length, window)
+    if step.margin:
+        score_bias = _of_near_keys(score_bias, step)
     output = jax.ShapeDtypeStruct(queries.shape, queries.dtype)
     statistics = jax.ShapeDtypeStruct((batch, heads, _STATISTICS, length), jnp.float32)
     words = jax.ShapeDtypeStruct((batch, heads, step.keys // bits_of_word(step), length), jnp.uint32)
@@ -122,16 +129,24 @@ def _fused_forward(projections, biases, score_bias, seed, num_heads, dropped, wi
     call = functools.partial(_call, kernel, "attention_forward", seed, score_bias, window, interpret)
     outputs = (output, statistics, words) if dropped else (output, statistics)
     mixed, *softmax = call((queries,), keys_and_values, outputs, ())
-    return mixed, (biased, score_bias, seed, softmax)
+    return mixed, (queries, keys_and_values, score_bias, seed, softmax)
+
+
+def _of_near_keys(score_bias: jax.Array, step: Step) -> jax.Array:
+    """Of a bias [B, T, T], keys first, what each step adds: [B, keys of a step, T]."""
+    beside = ((0, 0), (step.margin, step.margin), (0, 0))
+    padded = jnp.pad(score_bias, beside, constant_values=-jnp.inf)
+    starts = range(0, score_bias.shape[2], step.queries)
+    near = [padded[:, start : start + step.keys, start : start + step.queries] for start in starts]
+    return jnp.concatenate(near, axis=2)
 
 
 def _fused_backward(num_heads, dropped, window, interpret, kept, gradient):  # type: ignore[no-untyped-def]
-    biased, score_bias, seed, softmax = kept
+    queries, keys_and_values, score_bias, seed, softmax = kept
     batch, heads, width, _ = gradient.shape
     output = jax.ShapeDtypeStruct(gradient.shape, gradient.dtype)
     sums = jax.ShapeDtypeStruct((batch, heads, _SUBLANES, width), jnp.float32)
     kernel = functools.partial(_backward, dropped=dropped)
-    queries, *keys_and_values = biased
     call = functools.partial(_call, kernel, "attention_backward", seed, score_bias, window, interpret)
     by_query = (queries, gradient, *softmax)
     *gradients, sums = call(by_query, keys_and_values, (output,), (output, output, sums))
@@ -170,7 +185,7 @@ def _call(  # type: ignore[no-untyped-def]
       outputs_by_head: shapes of what is written as `by_head` is read, by all steps of a head.
     """
     batch, heads, width, length = by_query[0].shape
-    step = step_of(heads, length, window)
+    step = step_of(heads, width, length, window)
 
     def some_queries(array) -> pl.BlockSpec:  # type: ignore[no-untyped-def]
         return pl.BlockSpec((1, step.heads, array.shape[2], step.queries), lambda b, n, i: (b, n, 0, i))
@@ -178,20 +193,28 @@ def _call(  # type: ignore[no-untyped-def]
     def whole_heads(array) -> pl.BlockSpec:  # type: ignore[no-untyped-def]
         return pl.BlockSpec((1, step.heads, *array.shape[2:]), lambda b, n, i: (b, n, 0, 0))
 
-    seen = min(step.queries, score_bias.shape[2])
-    added = [pltpu.VMEM((step.heads, width, length), jnp.float32) for _ in outputs_by_head[:2]]
+    keys, seen = score_bias.shape[1], min(step.queries, score_bias.shape[2])
+    whole = (step.heads, width, length + 2 * step.margin)
+    near = [pltpu.VMEM(whole, keys.dtype) for keys in by_head if step.margin]
+    added = [pltpu.VMEM(whole, jnp.float32) for _ in outputs_by_head[:2] if step.queries < length]
+    num_scratch = len(near) + len(added)
+
+    def compute(*references) -> None:  # type: ignore[no-untyped-def]
+        last = len(references) - num_scratch
+        kernel(*references[:last], scratch=references[last:], step=step)
+
     call = pl.pallas_call(
-        functools.partial(kernel, step=step),
+        compute,
         grid=(batch, heads // step.heads, length // step.queries),
         in_specs=[
             pl.BlockSpec(memory_space=pltpu.SMEM),
-            pl.BlockSpec((1, length, seen), lambda b, n, i: (b, 0, i if seen > 1 else 0)),
+            pl.BlockSpec((1, keys, seen), lambda b, n, i: (b, 0, i if seen > 1 else 0)),
             *map(some_queries, by_query),
             *map(whole_heads, by_head),
         ],
         out_specs=(*map(some_queries, outputs_by_query), *map(whole_heads, outputs_by_head)),
         out_shape=(*outputs_by_query, *outputs_by_head),
-        scratch_shapes=added if step.queries < length else [],
+        scratch_shapes=[*near, *added],
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
         name=name if window is None else f"{name}_window_{window}",
         interpret=interpret,
@@ -200,10 +223,10 @@ def _call(  # type: ignore[no-untyped-def]
 
 
 def _forward(  # type: ignore[no-untyped-def]
-    seed, score_bias, q, k, v, output, statistics, *words, num_heads: int, dropped: int, step: Step
+    seed, score_bias, q, k, v, output, statistics, *words, num_heads: int, dropped: int, scratch, step: Step
 ) -> None:
-    seen = _seen(step, k.shape[-1])
-    scores_HTQ = _scores(_scaled(q[0]), k[0, :, :, seen], score_bias[0, seen])
+    k_HKT, v_HKT = _seen((k, v), scratch, step)
+    scores_HTQ = _scores(_scaled(q[0]), k_HKT, score_bias[0])
     largest = scores_HTQ.max(axis=1, keepdims=True)
     exponentials_HTQ = jnp.exp(scores_HTQ - largest)
     inverse_sums = 1 / exponentials_HTQ.sum(axis=1, keepdims=True)
@@ -213,17 +236,17 @@ def _forward(  # type: ignore[no-untyped-def]
         words[0][0] = _packed(kept, bits_of_word(step))
         exponentials_HTQ = jnp.where(kept, exponentials_HTQ, 0.0)
     # Far fewer outputs than scores are divided by the sums.
-    mixed_HKQ = _product(v[0, :, :, seen], exponentials_HTQ.astype(output.dtype), 2, 1)
+    mixed_HKQ = _product(v_HKT, exponentials_HTQ.astype(output.dtype), 2, 1)
     output[0] = (mixed_HKQ * (inverse_sums * scale_up(dropped))).astype(output.dtype)
 
 
-def _backward(seed, score_bias, q, gradient, statistics, *others, dropped: int, step: Step) -> None:  # type: ignore[no-untyped-def]
-    words, k, v, dq, dk, dv, sums, *added = others if dropped else (None, *others)
-    seen = _seen(step, k.shape[-1])
+def _backward(seed, score_bias, q, gradient, statistics, *others, dropped: int, scratch, step: Step) -> None:  # type: ignore[no-untyped-def]
+    words, k, v, dq, dk, dv, sums = others if dropped else (None, *others)
+    near, added = scratch[:-2], scratch[-2:]
     q_HKQ, gradient_HKQ = _scaled(q[0]), gradient[0]
-    k_HKT, v_HKT = k[0, :, :, seen], v[0, :, :, seen]
+    k_HKT, v_HKT = _seen((k, v), near, step)
     largest, inverse_sums = statistics[0, :, 0:1], statistics[0, :, 1:2]
-    softmax_HTQ = jnp.exp(_scores(q_HKQ, k_HKT, score_bias[0, seen]) - largest) * inverse_sums
+    softmax_HTQ = jnp.exp(_scores(q_HKQ, k_HKT, score_bias[0]) - largest) * inverse_sums
     # What is kept is scaled up where there are fewer numbers: in the results.
     scale = scale_up(dropped)
     probabilities_HTQ = softmax_HTQ
@@ -237,22 +260,39 @@ def _backward(seed, score_bias, q, gradient, statistics, *others, dropped: int, 
     dq[0] = _scaled(_product(k_HKT, dscores_HTQ, 2, 1) * scale).astype(dq.dtype)
     dk_HKT = _product(q_HKQ, dscores_HTQ, 2, 2) * scale
     if added:
-        _add_up((dk_HKT, dv_HKT), added, seen, (dk, dv), sums)
+        _add_up((dk_HKT, dv_HKT), added, step, (dk, dv), sums)
         sums[0] += _sum_in_row(0, dq[0])
     else:
         dk[0], dv[0] = dk_HKT.astype(dk.dtype), dv_HKT.astype(dv.dtype)
         sums[0] = sum(_sum_in_row(i, x[0]) for i, x in enumerate((dq, dk, dv)))
 
 
-def _seen(step: Step, length: int) -> slice | pl.Slice:
-    """The keys of this step, which has as many to each side of its queries unless the sequence ends there."""
-    if step.keys == length:
+def _seen(keys_and_values, near, step: Step) -> list[jax.Array]:  # type: ignore[no-untyped-def]
+    """Keys and values of this step, [H, K, T] each.
+
+    In a window the first step of a head puts zeros before and after all of them, in `near`; there the keys of
+    each step begin where a register does.
+    """
+    if not step.margin:
+        return [array[0] for array in keys_and_values]
+
+    @pl.when(pl.program_id(2) == 0)
+    def _() -> None:
+        for array, padded in zip(keys_and_values, near, strict=True):
+            beside = jnp.zeros((*array.shape[1:3], step.margin), array.dtype)
+            padded[...] = jnp.concatenate([beside, array[0], beside], axis=2)
+
+    return [padded[:, :, _where_seen(step)] for padded in near]
+
+
+def _where_seen(step: Step) -> slice | pl.Slice:
+    """Where the keys of this step are among those of its heads, margins included."""
+    if not step.margin:
         return slice(None)
-    first = pl.program_id(2) * step.queries - (step.keys - step.queries) // 2
-    return pl.ds(pl.multiple_of(jnp.clip(first, 0, length - step.keys), _LANES), step.keys)
+    return pl.ds(pl.multiple_of(pl.program_id(2) * step.queries, _LANES), step.keys)
 
 
-def _add_up(terms, added, seen: slice | pl.Slice, outputs, sums) -> None:  # type: ignore[no-untyped-def]
+def _add_up(terms, added, step: Step, outputs, sums) -> None:  # type: ignore[no-untyped-def]
     """Adds to what the steps of a head have found so far, [H, K, T] each; the last step writes the sums, and
     those over positions."""
 
@@ -263,12 +303,12 @@ def _add_up(terms, added, seen: slice | pl.Slice, outputs, sums) -> None:  # typ
             array[...] = jnp.zeros(array.shape, array.dtype)
 
     for array, term in zip(added, terms, strict=True):
-        array[:, :, seen] += term
+        array[:, :, _where_seen(step)] += term
 
     @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
     def _() -> None:
         for number, (output, array) in enumerate(zip(outputs, added, strict=True), start=1):
-            output[0] = array[...].astype(output.dtype)
+            output[0] = array[:, :, step.margin : step.margin + output.shape[-1]].astype(output.dtype)
             sums[0] += _sum_in_row(number, output[0])
 
 

@@ -6,9 +6,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax
+
+from bert_jax.config import OptimizerConfig
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
+from bert_jax.parameter_paths import names_of
 from bert_jax.pretraining.preparation import make_corpus
 from bert_jax.training.accounting import flops_left
 from bert_jax.training.loop import TrainingData
@@ -138,10 +142,26 @@ def make_data(program: Program[PretrainingTask, Experiment], corpus: Description
 
 
 def note_unusual(*experiments: Experiment) -> None:
-    """Notes a warm-up that does not end, a rotary base without effect, and phases with clearly fewer slots
-    than the masking rate wants; what several experiments have in common once."""
+    """Notes a warm-up that does not end, settings without effect, and phases with clearly fewer slots than
+    the masking rate wants; what several experiments have in common once."""
     for line in dict.fromkeys(line for experiment in experiments for line in _unusual(experiment)):
         print(f"note: {line}", flush=True)
+
+
+def check_exclusions(program: Program[PretrainingTask, Experiment]) -> None:
+    """Raises UserError if a word of `decay_exclusions` is in no parameter's name; those of the default need
+    not be."""
+    given = set(program.run.optimizer.decay_exclusions) - set(OptimizerConfig.decay_exclusions)
+    if not given:
+        return
+    paths, _ = jax.tree_util.tree_flatten_with_path(program.task.abstract_params())
+    names = {name for path, _ in paths for name in names_of(path)}
+    for word in sorted(given):
+        if not any(word in name for name in names):
+            raise UserError(
+                f"optimizer.decay_exclusions has {word!r}, which is in no parameter's name; names are made "
+                f"of {', '.join(sorted(names))}"
+            )
 
 
 def _unusual(experiment: Experiment) -> Iterator[str]:
@@ -151,7 +171,14 @@ def _unusual(experiment: Experiment) -> Iterator[str]:
             f"the learning rate still rises at the last of {experiment.num_train_steps:,} steps, as "
             f"--optimizer.warmup-steps is {warmup:,}"
         )
+    if experiment.optimizer.warmup_from and not warmup:
+        yield (
+            f"--optimizer.warmup-from {experiment.optimizer.warmup_from:g} has no effect, as "
+            "--optimizer.warmup-steps is 0"
+        )
     model = experiment.model
+    if model.attention_window is not None and model.global_every == 1:
+        yield f"--model.attention-window {model.attention_window} has no effect: --model.global-every is 1"
     if model.positions != "rotary" and model.rotary_base != ModelConfig.rotary_base:
         yield (
             f"--model.rotary-base {model.rotary_base:g} has no effect, as --model.positions is "

@@ -11,6 +11,7 @@ from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.model.size import POSITION_ROWS
 from bert_jax.model_config import MODEL_SHAPE, ModelConfig
+from bert_jax.objectives import objective_name
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.pretraining.arguments import Pretrain
 from bert_jax.workdir.config_text import differences
@@ -69,9 +70,15 @@ def take_shape(
       vocabulary_size: number of ids of the corpus's vocabulary; 0 if that is not known.
 
     Raises:
-      UserError: a flag asks for another shape than the model's, or a phase has longer sequences than the
-        model takes.
+      UserError: a flag asks for another shape than the model's, a phase has longer sequences than the model
+        takes, or the objective needs one stack of layers where the model has two, or two where it has one.
     """
+    stacks, have = len(experiment.model.stacks), len(model.config.stacks)
+    if stacks != have:
+        raise UserError(
+            f"objective {objective_name(experiment.objective)} needs a model of {stacks} stack(s) of layers; "
+            f"the model of --init-from, {model.name}, has {have}"
+        )
     # The waves of sinusoidal positions are as high as the initial parameters.
     waves = ("initializer_range",) if model.config.positions == "sinusoidal" else ()
     names = (*MODEL_SHAPE, *waves)

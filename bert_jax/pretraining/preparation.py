@@ -94,7 +94,13 @@ def _print_summary(output: str, manifest: dict[str, Any], seconds: float) -> Non
     )
     for line in describe_left_out(manifest):
         console.print(line, highlight=False)
-    for line in warnings_about(manifest["statistics"]):
+    warnings = warnings_about(manifest["statistics"])
+    if manifest["settings"]["holdout"] and not manifest["splits"]["heldout"]["documents"]:
+        warnings.append(
+            "no document is held out, so runs have no evaluation: those that --holdout chose hold no token "
+            "or were filtered. Give a larger one."
+        )
+    for line in warnings:
         console.print(f"[bold yellow]warning:[/bold yellow] {line}", highlight=False)
 
 

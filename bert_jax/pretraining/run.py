@@ -27,7 +27,13 @@ from bert_jax.pretraining.begin import (
     check_workdir,
     make_record,
 )
-from bert_jax.pretraining.data import check_vocabulary_size, find_corpus, make_data, note_unusual
+from bert_jax.pretraining.data import (
+    check_exclusions,
+    check_vocabulary_size,
+    find_corpus,
+    make_data,
+    note_unusual,
+)
 from bert_jax.pretraining.evaluation import make_evaluation
 from bert_jax.training.checkpoints import saved_steps
 from bert_jax.training.failures import (
@@ -130,6 +136,7 @@ def _open_corpus(args: Pretrain, model: PretrainedModel | None) -> tuple[Descrip
     corpus = find_corpus(args.workdir, experiment, args.distributed)
     note_unusual(experiment)
     program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment)
+    check_exclusions(program)
     check_vocabulary_size(corpus, experiment.model.vocab_size)
     return corpus, program, make_record(args.name, experiment, corpus, model)
 

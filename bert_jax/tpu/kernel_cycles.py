@@ -1,17 +1,19 @@
 """Cycles of the attention kernel, for which a program's text has no estimate.
 
-On request the compiler writes the kernel's final schedule, which says how many bundles of instructions a
-step takes, at one bundle a cycle. The request must be made before libtpu is loaded, and the answer is a
-hundred megabytes, so the kernel is compiled again by itself, in a process of its own that runs this module.
+On request the compiler writes the kernel's final schedule: the bundles of instructions of a step, each of
+which takes a cycle. The request must be made before libtpu is loaded, and the answer is a hundred megabytes,
+so the kernel is compiled again by itself, in a process of its own that runs this module.
 """
 
 import functools
+import math
 import os
 import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +24,8 @@ from bert_jax.model.dropout import num_dropped
 from bert_jax.tpu.hlo import Kernel
 from bert_jax.tpu.topology import Slice, open_slice
 
-_BUNDLES = re.compile(r"total scheduled bundles:\s+(\d+)")
+_BUNDLE = re.compile(r"^ *0(x[0-9a-f]+)? .*", re.MULTILINE)
+_BRANCH = re.compile(r"sbr\.rel \(!?%\w+\) target = \$region(\d+)")
 # Arrays [B, N, K, T] in bfloat16; two numbers of each softmax are moved as well, and with dropout a bit of
 # each score.
 _MOVED_FORWARD, _MOVED_BACKWARD = 4, 7
@@ -32,7 +35,8 @@ def kernel_cycles(where: Slice, dropout_rate: float, kernel: Kernel) -> int:
     """Cycles that a chip takes for one call of the attention kernel.
 
     A step takes one cycle for each bundle or, if that is longer, the time to move its arrays from the chip's
-    memory and back, which happens at the same time. A chip's cores share the steps.
+    memory and back, which happens at the same time. What only the first or the last step of a head does is
+    counted for these alone. A chip's cores share the steps.
 
     Args:
       where: the slice.
@@ -44,21 +48,33 @@ def kernel_cycles(where: Slice, dropout_rate: float, kernel: Kernel) -> int:
     """
     score_bias, (rows, heads, width, length) = kernel.operands[1:3]
     name, _, window = kernel.name.partition("_window_")
-    step = step_of(heads, length, int(window) if window else None)
-    steps = rows * (heads // step.heads) * (length // step.queries)
+    step = step_of(heads, width, length, int(window) if window else None)
+    groups, steps_of_a_head = heads // step.heads, length // step.queries
+    steps = rows * groups * steps_of_a_head
     dropped = num_dropped(dropout_rate)
-    bundles = _bundles(where.name, heads, width, length, score_bias[2], dropped, window)[name]
+    schedules = _schedules(where.name, heads, width, length, score_bias[2], dropped, window)
+    bundles = schedules[name].of_every_step + schedules[name].of_some_step / steps_of_a_head
     moved = _MOVED_FORWARD if name == "attention_forward" else _MOVED_BACKWARD
     of_a_query = 2 * moved * width + 8 + (step.keys / 8 if dropped else 0)
-    seconds = of_a_query * rows * heads * length / where.chip.hbm_bandwidth
-    return max(bundles * -(-steps // where.chip.cores), int(seconds * where.chip.clock_hz))
+    # It stays where it is while the next step adds the same.
+    bias = 4 * math.prod(score_bias) * (groups if steps_of_a_head > 1 else 1)
+    seconds = (of_a_query * rows * heads * length + bias) / where.chip.hbm_bandwidth
+    return int(max(bundles * -(-steps // where.chip.cores), seconds * where.chip.clock_hz))
+
+
+class Schedule(NamedTuple):
+    """How many bundles a step of a kernel has."""
+
+    of_every_step: int
+    of_some_step: int
+    """Those that only the first or the last step of a head runs."""
 
 
 @functools.cache
-def _bundles(
+def _schedules(
     topology: str, heads: int, width: int, length: int, bias_queries: int, dropped: int, window: str
-) -> dict[str, int]:
-    """Kernel name -> bundles in a step, for the forward and the backward kernel; `window` may be empty."""
+) -> dict[str, Schedule]:
+    """Kernel name -> schedule, of the forward and the backward kernel; `window` may be empty."""
     sizes = map(str, (heads, width, length, bias_queries, dropped, *([window] if window else [])))
     with tempfile.TemporaryDirectory() as directory:
         told = f"{os.environ.get('LIBTPU_INIT_ARGS', '')} --xla_jf_dump_to={directory}"
@@ -77,12 +93,32 @@ def _bundles(
             raise RuntimeError(f"the compiler wrote no schedule of the attention kernel: {last}") from None
 
 
-def _read(directory: Path, name: str) -> int:
-    (file,) = directory.glob(f"*{name}*schedule-analysis_final_bundles.txt")
-    found = _BUNDLES.search(file.read_text())
-    if found is None:
-        raise ValueError(file.name)
-    return int(found[1])
+def _read(directory: Path, name: str) -> Schedule:
+    files = directory.glob(f"*{name}*-final_bundles.txt")
+    (file,) = (file for file in files if "analysis" not in file.name)
+    return read_schedule(file.read_text())
+
+
+def read_schedule(text: str) -> Schedule:
+    """Counts the bundles of a step in the compiler's listing, in which each bundle is a line.
+
+    Raises:
+      ValueError: the text has no bundles.
+    """
+    bundles = [found[0] for found in _BUNDLE.finditer(text)]
+    if not bundles:
+        raise ValueError("no bundles")
+    jumps = []
+    for start, bundle in enumerate(bundles):
+        if branch := _BRANCH.search(bundle):
+            target = re.compile(rf"empty region {branch[1]}\b")
+            ends = (start + n for n, later in enumerate(bundles[start:]) if target.search(later))
+            jumps.append(range(start + 1, next(ends, start)))
+    # Jumped over before the first step's arrays have come, unless there is one step.
+    step = max(jumps, key=len, default=range(0))
+    inside = [jump for jump in jumps if step.start < jump.start and jump.stop <= step.stop]
+    of_some_step = sum(map(len, inside))
+    return Schedule(len(bundles) - of_some_step, of_some_step)
 
 
 def _compile(

@@ -135,10 +135,11 @@ def find_files(pattern: str) -> list[Path]:
 
     A file with several names is listed once, under a name that is not a link if it has one.
 
-    Raises UserError if there are none, OSError if a directory cannot be read.
+    Raises UserError if there are none, or for a pipe and a link to nothing; OSError if a directory cannot be
+    read.
     """
     found = _match(pattern)
-    files = {path for path in found if path.is_file()}
+    files = {path for path in found if _is_file(path)}
     files |= {path for directory in found if directory.is_dir() for path in _walk(directory)}
     if not files:
         raise UserError(f"no file matches {pattern}; give files, directories, globs or tfds:NAME")
@@ -185,8 +186,16 @@ def _walk(root: Path) -> Iterator[Path]:
             seen.add(key)
             inner[:] = sorted(name for name in inner if not name.startswith("."))
             paths = [Path(directory, name) for name in names if not name.startswith(".")]
-            yield from (path for path in paths if path.is_file())
+            yield from filter(_is_file, paths)
             directories += [path for name in inner if (path := Path(directory, name)).is_symlink()]
+
+
+def _is_file(path: Path) -> bool:
+    """False for a directory. Raises UserError for what is neither, whose text would be missing."""
+    if path.is_file() or path.is_dir():
+        return path.is_file()
+    kind = "a link to a file that does not exist" if path.is_symlink() else "no file, but a pipe or a device"
+    raise UserError(f"{path} is {kind}; give files")
 
 
 def _raise(error: OSError) -> None:

@@ -31,8 +31,10 @@ _BY_SUFFIX: dict[str, FileFormat] = {
 }
 _PROSE = ("text", "lines", "sentences")
 _LONGEST_FIRST_LINE = 16 << 20  # bytes; a longer line may be a whole large file, and shows no format
-_DOC_TAG = re.compile(r"<doc\b[^>]*>")
-_TITLE = re.compile(r'\btitle="([^"]*)"')
+_ARCHIVES = (".tar", ".tgz", ".zip")
+# WikiExtractor does not escape titles, which may hold > and quotation marks.
+_DOC_TAG = re.compile(r'<doc\b(?:[^>"]|"[^"]*")*>|<doc\b[^>]*>')
+_TITLE = re.compile(r'\btitle="(.*?)"(?=\s+\w+="|\s*>$)')
 
 
 def read_file(
@@ -78,12 +80,13 @@ def read_text(lines: Iterable[str]) -> Iterator[str]:
         yield "\n".join(paragraphs)
 
 
-def read_wikiextractor(lines: Iterable[str]) -> Iterator[str]:
+def read_wikiextractor(lines: Iterable[str], path: Path) -> Iterator[str]:
     """Documents from `<doc ...>` to `</doc>`, one paragraph per line; the repeated title is dropped.
 
-    A document whose `</doc>` is missing ends where the next one begins.
+    A document whose `</doc>` is missing ends where the next one begins. Raises UserError naming a line of
+    `path` with text outside of documents.
     """
-    for (_, tag), tagged in itertools.groupby(_lines_in_tags(lines), key=lambda line: line[0]):
+    for (_, tag), tagged in itertools.groupby(_lines_in_tags(lines, path), key=lambda line: line[0]):
         text = (html.unescape(line) for _, line in tagged)
         yield from map("\n".join, cut_document(_without_title(text, tag)))
 
@@ -121,11 +124,14 @@ def choose_format(path: Path, chosen: Format) -> FileFormat:
     """The format of a file: the chosen one, or with auto what its name or its first line says.
 
     Prose has no name of its own, so among files of prose one named .jsonl, .csv, .tsv or .parquet is what its
-    name says. Raises UserError if the format is not clear.
+    name says. Raises UserError if the format is not clear, or for an archive.
     """
-    name = path.with_suffix("") if path.suffix in COMPRESSIONS else path
-    if name.suffix in _BY_SUFFIX and chosen in ("auto", *_PROSE):
-        return _BY_SUFFIX[name.suffix]
+    name = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+    suffix = name.suffix.lower()
+    if suffix in _ARCHIVES:
+        raise UserError(f"{path} is an archive; unpack it, and give its files")
+    if suffix in _BY_SUFFIX and chosen in ("auto", *_PROSE):
+        return _BY_SUFFIX[suffix]
     if chosen != "auto":
         return chosen
     with path.open("rb") as raw:
@@ -153,7 +159,7 @@ def _parse(
         case "csv":
             return _cut_all(read_csv(lines, path, text_field))
         case "wikiextractor":
-            return read_wikiextractor(lines)
+            return read_wikiextractor(lines, path)
         case "text":
             return read_text(lines)
         case "lines":
@@ -164,15 +170,20 @@ def _parse(
             raise AssertionError("a Parquet file has no lines")
 
 
-def _lines_in_tags(lines: Iterable[str]) -> Iterator[tuple[tuple[int, str], str]]:
+def _lines_in_tags(lines: Iterable[str], path: Path) -> Iterator[tuple[tuple[int, str], str]]:
     """The lines of documents that are not blank, each with the number and the `<doc ...>` of its document."""
     number, tag = 0, None
-    for line in map(str.strip, lines):
+    for line_number, line in enumerate(map(str.strip, lines), start=1):
         if opening := _DOC_TAG.match(line):
             number, tag = number + 1, opening[0]
             line = line.removeprefix(tag)
         text = line.removesuffix("</doc>").strip()
-        if tag is not None and text:
+        if text:
+            if tag is None:
+                raise UserError(
+                    f"{path}, line {line_number} is outside of <doc ...> and </doc>; delete it, or give the "
+                    "file's own --format"
+                )
             yield (number, tag), text
         if line.endswith("</doc>"):
             tag = None

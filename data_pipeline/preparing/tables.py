@@ -83,6 +83,8 @@ def _column(rows: Iterable[Sequence[str]], path: Path, field: str) -> Iterator[s
 def _check_field(path: Path, field: str, names: Sequence[str], what: str) -> None:
     if field not in names:
         raise UserError(f"{path} has no {what} {field} (--text-field); it has {', '.join(names) or 'none'}")
+    if names.count(field) > 1:
+        raise UserError(f"{path} has two columns named {field}; rename one, or name another by --text-field")
 
 
 def _is_text(kind: pa.DataType) -> bool:

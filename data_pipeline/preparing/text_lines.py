@@ -23,13 +23,15 @@ def read_lines(path: Path, raw: IO[bytes], errors: EncodingErrors, longest: int 
     If `longest` is given, a line of more bytes is yielded in pieces.
 
     Raises:
-      UserError: the file is damaged or not UTF-8; names the byte.
+      UserError: the file is damaged or not UTF-8; names the byte. Or its only line ends are carriage returns.
       Unfinished: the disk or the network failed.
     """
     offset = 0
     try:
         for line in _decompressed(path, raw, longest):
             text = line.decode("utf-8", errors)
+            if longest < 0 and "\r" in text and not text.endswith("\n") and not offset:
+                raise UserError(f"{path} has carriage returns for line ends; convert them to line feeds")
             yield text if offset else text.removeprefix("\ufeff")
             offset += len(line)
     except UnicodeDecodeError as error:
@@ -55,7 +57,7 @@ def decode(text: bytes, errors: EncodingErrors, place: str) -> str:
 
 def _decompressed(path: Path, raw: IO[bytes], longest: int) -> Iterable[bytes]:
     # Imported here because a Python that was built without these libraries lacks the modules.
-    match path.suffix:
+    match path.suffix.lower():
         case ".gz":
             frames = _Frames(raw, lambda: zlib.decompressobj(_GZIP), zlib.error, padding=b"\0")
         case ".bz2":

@@ -67,7 +67,8 @@ def optional_label_targets(
     """
     if not labels and _numbers(examples) == {-1} and -1 not in _numbers(training):
         return {}
-    none = {None, "-1"} - set(labels) if labels else {None}
+    trained = {example.label for example in training}
+    none = {None, "-1"} - trained if labels else {None}
     has_labels = all_or_none((example.place, example.label not in none) for example in examples)
     return label_targets(examples, labels) if has_labels else {}
 

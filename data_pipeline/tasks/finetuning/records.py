@@ -91,7 +91,7 @@ def read_records(file: Path | TfdsSplit, columns: Sequence[str], encoding: str =
 
     All have the fields `columns`. A TSV has a header and no quoting: a quotation mark is an ordinary
     character. A CSV has a header, and quotes as spreadsheets write them. Where `columns` are numbers, from 0,
-    that the first line does not name, a table has no header. JSONL has one object per line.
+    a table has no header, unless its first line is just 0, 1, 2 and so on. JSONL has one object per line.
 
     Raises:
       UserError: no such file; not in the encoding; empty; a column is missing; a line that differs from the
@@ -214,17 +214,18 @@ def _decode(file: Path, encoding: str) -> Iterator[tuple[Place, str]]:
 def _name_fields(
     file: Path, lines: Iterator[tuple[Place, list[str]]], columns: Sequence[str]
 ) -> Iterator[Record]:
-    """Records of the lines below a header, or of all lines if `columns` are numbers that it does not have."""
+    """Records of the lines below a header; of all lines if `columns` are numbers, and the first line does not
+    name its columns by their numbers, as pandas writes them."""
     first = next(lines)
-    names = first[1]
+    names, numbers = first[1], [str(number) for number in range(len(first[1]))]
     are_numbers = bool(columns) and all(column.isascii() and column.isdigit() for column in columns)
-    if are_numbers and not set(columns) <= set(names):
-        names, lines = [str(number) for number in range(len(names))], itertools.chain([first], lines)
+    if are_numbers and names != numbers:
+        names, lines = numbers, itertools.chain([first], lines)
         check_columns(file, names, columns)
     elif missing := [column for column in columns if column not in names]:
         raise UserError(
-            f"{file} has no column {missing[0]}; it has {', '.join(names)} (a table without a line of names "
-            "takes numbers of columns, from 0)"
+            f"{file} has no column {missing[0]}; it has {', '.join(names)}, as its first line says, which is "
+            "one of names unless the task's flags number the columns"
         )
     check_names(file, names)
     for place, values in lines:

@@ -18,7 +18,7 @@ class Flags(TaskFlags):
     context: Context = "sentence"
     """document: fill the sequence up with the words around the sentence, as the paper did."""
     word_column: str = "0"
-    """Number of the words' column, from 0 or backwards from -1; or its name."""
+    """Number of the words' column, from 0; or its name."""
     tag_column: str = "-1"
     """Number of the tags' column, from 0 or backwards from -1; or its name, if --word-column is one too."""
     scheme: Scheme = "iob2"

@@ -44,9 +44,9 @@ class Columns:
     """The layout of a file. Columns are separated by a tab, or by blanks in lines without a tab."""
 
     word: int | str = 0
-    """Number of the words' column, from 0 or backwards from -1; or its name, if there is a header."""
+    """Number of the words' column, from 0; or its name, if there is a header."""
     tag: int | str | None = -1
-    """Number or name of the tags' column; None to read words alone."""
+    """Number of the tags' column, from 0 or backwards from -1; or its name; None to read words alone."""
     scheme: Scheme = "iob2"
     """iob1: B- only where an entity directly follows another of its type, as in the original CoNLL-2003.
     iob2: B- begins every entity. iobes: also E- for its last word, and S- for an only one. none: any tags."""
@@ -55,6 +55,10 @@ class Columns:
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
+        if isinstance(self.word, int) and self.word < 0:
+            raise UserError(
+                f"--word-column is {self.word}; count from 0, since a file without tags has fewer columns"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,7 +263,10 @@ def _split_tag(tag: str, scheme: Scheme, place: str) -> tuple[str, str]:
         if kind and prefix in ("U", "L"):
             advice = "BILOU's U- and L- are S- and E- in iobes: rename them, and give --scheme iobes"
         else:
-            advice = "for tags of single words, such as parts of speech, give --scheme none"
+            advice = (
+                "for tags of single words, such as parts of speech, give --scheme none; if the tags are in "
+                "another column, --tag-column"
+            )
         raise UserError(f"{place}: {tag!r} is not a tag of {scheme}, which has O, {valid}; {advice}")
     return prefix, kind
 

@@ -182,6 +182,14 @@ def test_positions_stand_behind_that_of_padding(tmp_path: Path) -> None:
     np.testing.assert_array_equal(table[2:], embeddings)
 
 
+def test_positions_are_counted_from_the_padding_of_the_tokenizer(tmp_path: Path) -> None:
+    directory = written(tmp_path / "model", "roberta")
+    fields = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**fields, "pad_token_id": 2}))
+    with pytest.raises(UserError, match="has pad_token_id 2, and the tokenizer's <pad> is 1; positions"):
+        open_model(directory)
+
+
 def test_the_family_of_a_model_is_its_own_or_the_first_that_has_its_parts() -> None:
     for model_type in set(ENCODERS) - {"roberta", "xlm-roberta"}:
         assert nearest_family(small_config(model_type)).model_type == model_type

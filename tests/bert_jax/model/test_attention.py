@@ -109,7 +109,7 @@ def test_outputs_and_gradients_are_those_of_the_plain_operations(
 ) -> None:
     if queries < LENGTH:
         monkeypatch.setattr(attention_kernel_tpu, "_MOST_SCORES", queries * LENGTH)
-    assert attention_kernel_tpu.step_of(HEADS, LENGTH).queries == queries
+    assert attention_kernel_tpu.step_of(HEADS, WIDTH, LENGTH).queries == queries
     key = jax.random.key(9) if dropout == "with_dropout" else None
     fused = functools.partial(attend_fused, interpret=INTERPRET)
     check_outputs_and_gradients(fused, kept_on_tpu, BIASES[bias], key)
@@ -245,22 +245,28 @@ def test_a_program_for_gpus_has_the_kernel(dtype: str, kernels: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heads", "length", "window", "step"),
+    ("heads", "width", "length", "window", "step"),
     [
-        (12, 128, None, Step(12, 128, 128)),
-        (40, 128, None, Step(10, 128, 128)),
-        (12, 256, None, Step(4, 256, 256)),
-        (12, 512, None, Step(1, 512, 512)),
-        (12, 640, None, Step(3, 128, 640)),
-        (12, 1024, None, Step(1, 256, 1024)),
-        (12, 2048, None, Step(1, 128, 2048)),
-        (12, 512, 64, Step(1, 512, 512)),
-        (12, 1024, 64, Step(4, 128, 384)),
-        (12, 2048, 130, Step(3, 128, 640)),
+        (12, 64, 128, None, Step(12, 128, 128)),
+        (40, 64, 128, None, Step(10, 128, 128)),
+        (12, 64, 256, None, Step(4, 256, 256)),
+        (12, 64, 512, None, Step(1, 512, 512)),
+        (12, 64, 640, None, Step(3, 128, 640)),
+        (12, 64, 1024, None, Step(1, 256, 1024)),
+        (12, 64, 2048, None, Step(1, 128, 2048)),
+        (12, 64, 384, 64, Step(1, 384, 384)),
+        (12, 64, 512, 64, Step(6, 128, 256, 64)),
+        (12, 64, 1024, 64, Step(6, 128, 256, 64)),
+        (6, 128, 1024, 64, Step(3, 128, 256, 64)),
+        (12, 64, 1024, 65, Step(4, 128, 384, 128)),
+        (12, 64, 2048, 64, Step(3, 128, 256, 64)),
+        (12, 64, 2048, 130, Step(3, 128, 512, 192)),
     ],
 )
-def test_a_step_has_as_many_scores_as_fit(heads: int, length: int, window: int | None, step: Step) -> None:
-    assert attention_kernel_tpu.step_of(heads, length, window) == step
+def test_a_step_has_as_much_as_fits(
+    heads: int, width: int, length: int, window: int | None, step: Step
+) -> None:
+    assert attention_kernel_tpu.step_of(heads, width, length, window) == step
 
 
 def test_a_bias_of_each_head_is_left_to_the_plain_operations() -> None:

@@ -80,10 +80,11 @@ def test_outputs_and_gradients_are_those_of_all_scores(
         np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("window", "margin"), [(64, 64), (100, 128)])
 @pytest.mark.parametrize("kind", ["padded", "packed"])
-def test_the_kernel_computes_the_keys_near_a_query(kind: str) -> None:
-    length, window = 768, 64
-    assert step_of(HEADS, length, window) == Step(HEADS, 128, 384)
+def test_the_kernel_computes_the_keys_near_a_query(window: int, margin: int, kind: str) -> None:
+    length = 768
+    assert step_of(HEADS, KERNEL_WIDTH, length, window) == Step(HEADS, 128, 128 + 2 * margin, margin)
     mask, instances, _ = masks_of(length)
     bias = attention_bias(ModelConfig(attention_window=window), mask, instances if kind == "packed" else None)
     projections = projections_of(length, KERNEL_WIDTH)

@@ -5,8 +5,11 @@ from dataclasses import replace
 import pytest
 
 from bert_jax.objectives.experiment import Experiment
-from bert_jax.pretraining.data import note_unusual
+from bert_jax.objectives.task import PretrainingTask
+from bert_jax.pretraining.data import check_exclusions, note_unusual
+from bert_jax.training.program import make_program
 from data_pipeline.config import Phase
+from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS
 from experiments.base import BASE
 
@@ -33,6 +36,30 @@ def test_a_rotary_base_without_rotary_positions_is_noted(capsys: pytest.CaptureF
     assert capsys.readouterr().out.splitlines() == [
         "note: --model.rotary-base 160000 has no effect, as --model.positions is learnt"
     ]
+
+
+def test_settings_without_effect_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    optimizer = replace(BASE.optimizer, warmup_steps=0, warmup_from=0.5)
+    model = replace(BASE.model, attention_window=16, global_every=1)
+    note_unusual(replace(BASE, optimizer=optimizer, model=model))
+    assert capsys.readouterr().out.splitlines() == [
+        "note: --optimizer.warmup-from 0.5 has no effect, as --optimizer.warmup-steps is 0",
+        "note: --model.attention-window 16 has no effect: --model.global-every is 1",
+    ]
+
+
+def test_what_is_kept_from_decay_must_be_in_a_name() -> None:
+    small = replace(
+        BASE, model=replace(BASE.model, num_layers=1, hidden_size=16, num_heads=2, intermediate_size=16)
+    )
+
+    def check(*words: str) -> None:
+        run = replace(small, optimizer=replace(small.optimizer, decay_exclusions=words))
+        check_exclusions(make_program(PretrainingTask(run.objective, run.model), run))
+
+    check("bias", "norm", "embeddings")
+    with pytest.raises(UserError, match=r"decay_exclusions has 'biases', which is in no .* bias,"):
+        check("layer_norm", "biases")
 
 
 def test_what_several_experiments_have_in_common_is_noted_once(capsys: pytest.CaptureFixture[str]) -> None:

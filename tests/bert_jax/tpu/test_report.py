@@ -90,8 +90,8 @@ def test_the_kernel_takes_long_sequences_and_windows_cost_their_share(report: Re
     # A row on each chip instead of eight, each with 64 times the scores.
     assert 5 * report.costs.kernel_cycles < whole < 10 * report.costs.kernel_cycles
     in_window = compile_model(dataclasses.replace(long, attention_window=64), phase, rows=4)
-    # A query has 384 keys instead of 1,024, of which the gradients are added up over more steps.
-    assert in_window.costs.kernel_cycles < 0.55 * whole
+    # A query has 256 keys instead of 1,024.
+    assert in_window.costs.kernel_cycles < 0.3 * whole
 
 
 def test_a_step_that_does_not_fit_says_what_it_takes() -> None:

@@ -25,7 +25,7 @@ def test_linked_directories_are_walked_once(tmp_path):
     for name in ("in/b/1.txt", "elsewhere/2.txt", "elsewhere/more/3.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{name}\n")
-    links = {"a": "in/b", "c": "elsewhere", "d": "elsewhere/more", "b/loop": "in", "gone": "nowhere"}
+    links = {"a": "in/b", "c": "elsewhere", "d": "elsewhere/more", "b/loop": "in"}
     for name, target in links.items():
         (tmp_path / "in" / name).symlink_to(tmp_path / target)
     assert read(tmp_path / "in", format="text") == ["in/b/1.txt", "elsewhere/2.txt", "elsewhere/more/3.txt"]
@@ -46,6 +46,19 @@ def test_a_file_is_read_once_however_it_is_named(tmp_path):
     names = (tmp_path / "in/b/3.txt", tmp_path / "in", f"{tmp_path}/in/../*", tmp_path / "link")
     assert read(*names, format="text") == ["b/3.txt", "1.txt", "b/2.txt"]
     assert read(tmp_path / "in/0.txt", format="text") == ["b/3.txt"]
+
+
+def test_what_holds_no_text_is_named_and_not_left_out(tmp_path):
+    (tmp_path / "a.txt").write_text("a\n")
+    (tmp_path / "b.txt").symlink_to("nowhere")
+    for pattern in (tmp_path, tmp_path / "b.txt", tmp_path / "*"):
+        with pytest.raises(UserError, match=r"b\.txt is a link to a file that does not exist"):
+            read(pattern, format="text")
+    (tmp_path / "b.txt").unlink()
+    os.mkfifo(tmp_path / "c")
+    for pattern in (tmp_path, tmp_path / "c"):
+        with pytest.raises(UserError, match="/c is no file, but a pipe"):
+            read(pattern, format="text")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

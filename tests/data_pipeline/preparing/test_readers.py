@@ -40,11 +40,43 @@ def test_wikiextractors_tags_may_share_a_line_with_text_and_lack_an_end(tmp_path
         "One.",
         '<doc id="2" title="B">',
         "Two.</doc>",
-        "outside",
+        "",
         "<doc>Three.",
     ]
     (tmp_path / "wiki_00").write_text("\n".join(lines))
     assert read(tmp_path / "wiki_00") == ["One.", "Two.", "Three."]
+
+
+def test_wikiextractor_text_outside_of_documents_is_refused(tmp_path):
+    (tmp_path / "wiki_00").write_text(f"{WIKI}outside\n")
+    number = WIKI.count("\n") + 1
+    with pytest.raises(UserError, match=rf"wiki_00, line {number} is outside of <doc"):
+        read(tmp_path / "wiki_00")
+
+
+@pytest.mark.parametrize("title", ['"Weird Al" Yankovic', "Foo > Bar", '5" floppy', "A &amp; B"])
+def test_wikiextractor_titles_are_not_escaped(tmp_path, title):
+    text = f'<doc id="1" url="u" title="{title}">\n{title}\n\nText.\n</doc>\n'
+    (tmp_path / "wiki_00").write_text(text)
+    assert read(tmp_path / "wiki_00") == ["Text."]
+
+
+def test_an_archive_is_refused(tmp_path):
+    (tmp_path / "a.tar.gz").write_bytes(b"")
+    with pytest.raises(UserError, match=r"a\.tar\.gz is an archive; unpack it"):
+        read(tmp_path / "a.tar.gz", format="text")
+
+
+def test_suffixes_may_be_in_capitals(tmp_path):
+    (tmp_path / "A.JSONL.GZ").write_bytes(gzip.compress(b'{"text": "one"}\n'))
+    assert read(tmp_path / "A.JSONL.GZ", format="lines") == ["one"]
+
+
+@pytest.mark.parametrize("form", ["text", "lines", "sentences", "tsv"])
+def test_carriage_returns_alone_end_no_line(tmp_path, form):
+    (tmp_path / "a.txt").write_bytes(b"text\rOne.\rTwo.\r")
+    with pytest.raises(UserError, match=r"a\.txt has carriage returns for line ends"):
+        read(tmp_path / "a.txt", format=form)
 
 
 def test_jsonl_takes_the_named_field(tmp_path):
@@ -105,7 +137,8 @@ def test_all_of_a_parquet_file_is_told(tmp_path):
         ("a.csv", b"text,id\n\n1,2\n1\n", r"a\.csv, row 4 has 1 columns instead of 2"),
         ("a.csv", b"text,id\n1,2\n1\n", r"a\.csv, row 3 has 1 columns instead of 2"),
         ("a.csv", b'text\n"one\n', r"a\.csv, line 2 is not CSV: unexpected end of data"),
-        ("a.csv", b"text\rone\rtwo\r", r"a\.csv, line 1 is not CSV: new-line character .* unquoted field$"),
+        ("a.csv", b"text\rone\rtwo\r", r"a\.csv has carriage returns for line ends"),
+        ("a.csv", b"text,text\n1,2\n", r"a\.csv has two columns named text; rename one"),
         ("a.parquet", b"PAR1 no parquet", r"a\.parquet is no whole Parquet file"),
     ],
 )

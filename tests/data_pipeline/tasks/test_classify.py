@@ -77,6 +77,12 @@ def test_a_number_is_no_label_if_it_is_always_minus_one_and_new():
     assert values(labelled("-1", "2"), labelled("0", "5")) == [-1, 2]
 
 
+def test_minus_one_is_no_label_unless_training_has_it():
+    for training, targets in ((labelled("0", "1"), {}), (labelled("0", "1", "-1"), {"labels"})):
+        found = optional_label_targets(labelled("-1", "-1"), ("-1", "0", "1"), training)
+        assert set(found) == set(targets)
+
+
 @pytest.mark.parametrize("word", ["high", "nan", "inf", "1,5", "", "1e39", "-1e39", "1_5"])
 def test_a_value_that_is_no_number_is_named_with_its_line(word):
     with pytest.raises(UserError, match=rf"x\.csv, line 3 has the label '{word}'; regression needs a number"):

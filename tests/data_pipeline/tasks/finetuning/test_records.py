@@ -42,6 +42,8 @@ def test_columns_by_number_may_have_names_that_are_numbers(tmp_path):
     without, named = write(tmp_path / "a.csv", "x,1\ny,2\n"), write(tmp_path / "b.csv", "0,1\nx,1\n")
     assert read(without, "0", "1") == [(1, ("x", "1")), (2, ("y", "2"))]
     assert read(named, "0", "1") == [(2, ("x", "1"))]
+    # The first label is the number of the text's column, and the file is read for its texts alone.
+    assert read(write(tmp_path / "c.csv", "x,0\ny,1\n"), "0") == [(1, ("x",)), (2, ("y",))]
 
 
 def test_an_encoding_with_another_line_feed_is_refused(tmp_path):

@@ -280,3 +280,8 @@ def test_words_that_were_changed_after_they_were_read_get_no_tags(tmp_path, late
     with pytest.raises(UserError, match=f"{place} has other words than when it was first read"):
         write_columns(source, tmp_path / "out", columns, tagged)
     assert not (tmp_path / "out").exists()
+
+
+def test_words_are_not_counted_from_the_end_where_tags_may_be_missing():
+    with pytest.raises(UserError, match=r"--word-column is -2; count from 0"):
+        Columns(word=-2)
