@@ -52,8 +52,8 @@ def kernel_cycles(where: Slice, dropout_rate: float, kernel: Kernel) -> int:
     groups, steps_of_a_head = heads // step.heads, length // step.queries
     steps = rows * groups * steps_of_a_head
     dropped = num_dropped(dropout_rate)
-    schedules = _schedules(where.name, heads, width, length, score_bias[2], dropped, window)
-    bundles = schedules[name].of_every_step + schedules[name].of_some_step / steps_of_a_head
+    schedule = schedules(where.name, heads, width, length, score_bias[2], dropped, window)[name]
+    bundles = schedule.of_every_step + schedule.of_some_step / steps_of_a_head
     moved = _MOVED_FORWARD if name == "attention_forward" else _MOVED_BACKWARD
     of_a_query = 2 * moved * width + 8 + (step.keys / 8 if dropped else 0)
     # It stays where it is while the next step adds the same.
@@ -71,7 +71,7 @@ class Schedule(NamedTuple):
 
 
 @functools.cache
-def _schedules(
+def schedules(
     topology: str, heads: int, width: int, length: int, bias_queries: int, dropped: int, window: str
 ) -> dict[str, Schedule]:
     """Kernel name -> schedule, of the forward and the backward kernel; `window` may be empty."""
