@@ -10,6 +10,8 @@ from bert_jax.objectives import Objective, find_objective, objective_name
 
 T = TypeVar("T")
 
+_SHOWN = 3  # most unknown settings that a message lists
+
 _OF_EVERY_MODEL = (
     *MODEL_SIZES,
     "positions",
@@ -54,8 +56,9 @@ def from_json(kind: type[T], value: Any) -> T:
         types = typing.get_type_hints(kind)
         fields = dataclasses.fields(kind)  # type: ignore[arg-type]
         hints = {field.name: types[field.name] for field in fields}
-        if unknown := set(value) - set(hints):
-            raise KeyError(f"unknown settings {sorted(unknown)}")
+        if unknown := sorted(set(value) - set(hints)):
+            more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+            raise KeyError(f"unknown settings {', '.join(unknown[:_SHOWN])}{more}")
         needed = {field.name for field in fields if _has_no_default(field) or hints[field.name] is Objective}
         needed.update(_OF_EVERY_MODEL if kind is ModelConfig else ())
         named = [name for name in hints if name in value or name in needed]
