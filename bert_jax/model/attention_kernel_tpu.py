@@ -2,7 +2,7 @@
 
 Computed operation by operation, attention reads and writes arrays [B, N, T, T] several times, and at BERT's
 lengths these transfers, not the matrix products, take most of the time. Here a step of the kernel takes
-whole heads or, beyond 512 positions, some queries of one head; in a window, some queries of several heads and
+whole heads or, beyond 640 positions, some queries of one head; in a window, some queries of several heads and
 the keys near them. It has all keys that these may see, so softmax is exact in one pass (no running maximum,
 unlike kernels for much longer sequences). The backward pass recomputes scores from queries and keys; from the
 forward pass it has the maxima and sums of softmax, and a bit for each score that says whether it is kept.
@@ -29,8 +29,9 @@ from bert_jax.model.threefry import keep
 QueriesKeysValues: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
 """Queries, keys and values, [B, N, K, T] each."""
 
+_LONGEST = 2048
 # Most scores in one step: these fit the vector memory beside their exponentials, gradients and random bits.
-_MOST_SCORES = 512 * 512
+_MOST_SCORES = 1024 * 512
 # Most elements of the keys of its heads: in a window these take more memory than the scores.
 _MOST_OF_KEYS = 6 * 64 * 1024
 _LANES = 128
@@ -43,7 +44,7 @@ def fits(num_queries: int, length: int, head_width: int, dtype: jax.typing.DType
     return (
         num_queries == length
         and length % _LANES == 0
-        and _LANES * length <= _MOST_SCORES
+        and length <= _LONGEST
         and head_width % (2 * _SUBLANES) == 0
         and dtype == jnp.bfloat16
     )
@@ -65,8 +66,8 @@ class Step:
 def step_of(heads: int, width: int, length: int, window: int | None = None) -> Step:
     """The steps for heads of a width and sequences of a length.
 
-    All queries of one head with 512 positions fit a step, or of several heads with fewer: one short head is
-    too little work. A position sees `window` others to each side, or all.
+    All queries of two heads with 512 positions fit a step, or of more heads with fewer: one short head is too
+    little work. A position sees `window` others to each side, or all.
     """
     queries = max(
         count
