@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from data_pipeline.errors import UserError
+from data_pipeline.errors import InUseError, UserError
 
 # `Path` merges the two slashes of a URL into one.
 _URL = re.compile(r"([a-z][a-z0-9+.-]+):/{1,2}(.+)")
@@ -74,12 +74,13 @@ def lock_file(file: IO[str], directory: Path, busy: str) -> None:
     """Locks an open file of `directory` until it is closed; the lock of a process that dies is released.
 
     Raises:
-      UserError: another process has the lock (`busy` is the message), or the file system has no locks.
+      InUseError: another process has the lock; `busy` is the message.
+      UserError: the file system has no locks.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise UserError(busy) from None
+        raise InUseError(busy) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise

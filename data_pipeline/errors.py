@@ -16,6 +16,10 @@ class UserError(ValueError):
     """
 
 
+class InUseError(UserError):
+    """Another process has the lock of what this one needs."""
+
+
 class Unfinished(UserError):
     """Interrupted work that was kept intact; the same command resumes it. Exit status 69."""
 

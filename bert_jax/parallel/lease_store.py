@@ -15,6 +15,8 @@ from data_pipeline.atomic import atomically
 from data_pipeline.bucket import BucketDirectory
 from data_pipeline.stand_in import bucket_of
 
+_TAKEN = (errno.EEXIST, errno.ESTALE)  # the latter where another worker made a bucket's object meanwhile
+
 
 class LeaseStore(abc.ABC):
     """The leases of some jobs, each a text under the job's name."""
@@ -45,7 +47,7 @@ class LeaseFiles(LeaseStore):
     """A file for each lease, whose name ends in its number.
 
     The two operations that need care are a write that succeeds only if there is no such file, and a plain
-    write. Cloud Storage FUSE has both for a bucket's objects; it has no hard links.
+    write, which a rename follows. Cloud Storage FUSE has them for a bucket's objects; it has no hard links.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -65,14 +67,18 @@ class LeaseFiles(LeaseStore):
         number = after + 1
         path = self._path(name, number)
         try:
-            with path.open("x", encoding="utf-8") as file:
+            file = path.open("x", encoding="utf-8")
+        except OSError as error:
+            if error.errno in _TAKEN:
+                return None
+            raise
+        try:
+            with file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())  # what makes a bucket's object
-        except FileExistsError:
-            return None
         except OSError as error:
-            if error.errno == errno.ESTALE:  # another worker made a bucket's object meanwhile
+            if error.errno in _TAKEN:
                 return None
             path.unlink(missing_ok=True)
             raise
@@ -80,8 +86,9 @@ class LeaseFiles(LeaseStore):
             # Since this worker looked, others had the job and removed the file of this number.
             path.unlink(missing_ok=True)
             return None
-        for older in range(1, number):
-            self._path(name, older).unlink(missing_ok=True)
+        for older in self._numbers(name):
+            if older < number:
+                self._path(name, older).unlink(missing_ok=True)
         return number
 
     def renew(self, name: str, number: int, text: str) -> int | None:
@@ -92,8 +99,11 @@ class LeaseFiles(LeaseStore):
         return number
 
     def _newest_number(self, name: str) -> int | None:
+        return max(self._numbers(name), default=None)
+
+    def _numbers(self, name: str) -> list[int]:
         found = self._directory.glob(f"{glob.escape(name)}.[0-9]*")
-        return max((int(path.suffix[1:]) for path in found if path.stem == name), default=None)
+        return [int(path.suffix[1:]) for path in found if path.stem == name]
 
     def _path(self, name: str, number: int) -> Path:
         return self._directory / f"{name}.{number}"

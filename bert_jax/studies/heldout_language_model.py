@@ -16,6 +16,7 @@ from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.token_probabilities import token_log_probabilities
 from bert_jax.objectives.language_model import LARGEST_LOSS
 from bert_jax.study import HELDOUT_LENGTH
+from data_pipeline.checks import check_positive
 from data_pipeline.corpus.documents import open_corpus
 from data_pipeline.corpus.store import describe
 from data_pipeline.errors import UserError
@@ -58,8 +59,7 @@ def heldout_language_model(
     model.require("language_model", "held-out language modelling")
     _check_vocabulary(model, str(corpus))
     length = _length(model, max_seq_length)
-    if max_documents < 1:
-        raise UserError(f"max_documents is {max_documents}; it must be at least 1")
+    check_positive("max_documents", max_documents)
     text = read_heldout_text(open_corpus(corpus, "heldout"), length, max_documents)
     direction = {"causal": "ltr", "anticausal": "rtl"}.get(model.config.attention)
     items = _in_one_direction(model, text, direction) if direction else _masked(model, text)

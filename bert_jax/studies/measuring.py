@@ -24,8 +24,7 @@ from bert_jax.tasks import TASKS
 from bert_jax.tasks.finetuning.flags import Finetune, TrainingFlags
 from bert_jax.tasks.finetuning.results import read_results, trial_of
 from bert_jax.tasks.finetuning.run import check_directories, finetune
-from bert_jax.workdir.grid import ITEMS_FILE, RESULTS_FILE, TRIALS_DIRECTORY
-from data_pipeline.atomic import atomically
+from bert_jax.workdir.grid import ITEMS_FILE, RESULTS_FILE, TRIALS_DIRECTORY, write_items
 from data_pipeline.errors import UserError
 from data_pipeline.json_text import load_json
 from data_pipeline.tasks.minimal_pairs import MinimalPair, accuracies, fingerprint, read_minimal_pairs
@@ -147,8 +146,7 @@ def _minimal_pairs(
 def _found(metrics: Mapping[str, float], items: Mapping[str, np.ndarray], output: Path) -> dict[str, Any]:
     """Writes the outcomes on the items; returns the fields of a measurement without trials."""
     output.mkdir(parents=True, exist_ok=True)
-    with atomically(output / ITEMS_FILE) as partial, partial.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **items)
+    write_items(output, items)
     return {"metrics": dict(metrics), "items": ITEMS_FILE}
 
 

@@ -50,12 +50,6 @@ class Difference:
         """Whether the interval excludes 0; None if there is no interval."""
         return None if self.interval is None else self.interval[0] > 0 or self.interval[1] < 0
 
-    def __str__(self) -> str:
-        if self.interval is None:
-            seeds = "1 seed" if self.num_seeds == 1 else f"{self.num_seeds} seeds"
-            return f"{self.mean:+.4g} ({seeds}; an interval needs {FEWEST_SEEDS})"
-        return f"{self.mean:+.4g} [{self.interval[0]:+.4g}, {self.interval[1]:+.4g}]"
-
 
 def paired_difference(
     baseline: np.ndarray,

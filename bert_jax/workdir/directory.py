@@ -25,7 +25,7 @@ from data_pipeline.corpus.vocabulary_file import (
     write_vocabulary,
 )
 from data_pipeline.directories import check_path, directory_of, lock_file
-from data_pipeline.errors import UserError
+from data_pipeline.errors import InUseError, UserError
 from data_pipeline.repeating import repeated
 from data_pipeline.stand_in import COMPILED_DIRECTORY, bucket_of, pull_changes, push
 
@@ -51,13 +51,16 @@ def lock(workdir: Path) -> Iterator[None]:
 
 
 def is_in_use(workdir: Path) -> bool:
-    """Whether another process has locked the directory, here or in a file system that it shares."""
+    """Whether another process has locked the directory, here or in a file system that it shares.
+
+    Raises UserError if the file system has no locks.
+    """
     if not (workdir / _LOCK).exists():
         return False
     try:
         with _lock_file(workdir):
             return False
-    except UserError:
+    except InUseError:
         return True
 
 

@@ -4,11 +4,13 @@ Works without jax.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from bert_jax.workdir.record import CONFIG_FILE
-from data_pipeline.atomic import write_json
+from data_pipeline.atomic import atomically, write_json
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.json_text import load_json
 
@@ -24,6 +26,12 @@ RESULTS_FILE = "results.json"
 """Results of all trials."""
 REPORT_FILE = "report.json"
 """Metrics of one trial by type of tag."""
+
+
+def write_items(directory: Path, items: Mapping[str, np.ndarray]) -> None:
+    """Writes the outcomes on the items of a dev set, whose arrays hold no objects."""
+    with atomically(directory / ITEMS_FILE) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **items)
 
 
 def find_trial(directory: Path) -> Path:

@@ -101,12 +101,21 @@ def _hash_changes(directory: Path) -> str:
     hashes = _git(directory, "hash-object", "--", *new) if new else ""
     if not diff and not new:
         return ""
-    return hashlib.sha256(f"{diff}\n{new}\n{hashes}".encode()).hexdigest()[:12]
+    found = f"{diff}\n{new}\n{hashes}".encode("utf-8", "surrogateescape")
+    return hashlib.sha256(found).hexdigest()[:12]
 
 
 def _git(directory: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(["git", *arguments], cwd=directory, capture_output=True, text=True, check=False)
+        # Files may have any bytes in them, and names any letters, which git would quote.
+        done = subprocess.run(
+            ["git", "-c", "core.quotePath=false", *arguments],
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            check=False,
+        )
     except OSError:
         return None
     return done.stdout.rstrip() if done.returncode == 0 else None

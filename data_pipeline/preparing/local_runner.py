@@ -11,8 +11,8 @@ from pathlib import Path
 
 import joblib
 
+from data_pipeline.checks import check_positive
 from data_pipeline.corpus.tokenizer import Tokenizer, load_tokenizer
-from data_pipeline.errors import UserError
 from data_pipeline.preparing.inputs import Inputs, Source
 from data_pipeline.preparing.progress import Progress, count_bytes
 from data_pipeline.preparing.shard_texts import ShardJob, ShardText, finish_shard, gather_shard_texts
@@ -28,8 +28,8 @@ class LocalRunner:
     """Processes that tokenise; None: one per core. The result does not depend on it."""
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise UserError(f"--workers is {self.workers}; it must be at least 1")
+        if self.workers is not None:
+            check_positive("--workers", self.workers)
 
     def make_shards(self, job: ShardJob, on_progress: Progress) -> Totals:
         """Fills `job.directory`; see `data_pipeline.preparing.prepare.Runner`."""

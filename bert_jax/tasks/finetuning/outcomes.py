@@ -6,8 +6,6 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from bert_jax.finetuning_config import Trial
 from bert_jax.task import Metric
 from bert_jax.tasks.finetuning.results import best_of, by_seed, read_results, score_of, trial_of
@@ -15,8 +13,8 @@ from bert_jax.tasks.finetuning.task import Outcome
 from bert_jax.training.checkpoint_files import DIRECTORY
 from bert_jax.training.checkpoints import saved_steps
 from bert_jax.training.nonfinite import NonFiniteError
-from bert_jax.workdir.grid import BEST_DIRECTORY, ITEMS_FILE, RESULT_FILE, RESULTS_FILE, TRIALS_DIRECTORY
-from data_pipeline.atomic import atomically, write_json
+from bert_jax.workdir.grid import BEST_DIRECTORY, RESULT_FILE, RESULTS_FILE, TRIALS_DIRECTORY, write_items
+from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError
 
 
@@ -81,9 +79,7 @@ class Outcomes:
             "examples": outcome.examples,
         }
         if outcome.items:
-            file = self.directory_of(trial) / ITEMS_FILE
-            with atomically(file) as partial, partial.open("wb") as opened:
-                np.savez_compressed(opened, **outcome.items)  # type: ignore[arg-type]
+            write_items(self.directory_of(trial), outcome.items)
         # Last, as it marks the trial as finished.
         write_json(self.directory_of(trial) / RESULT_FILE, result)
 

@@ -1,5 +1,6 @@
 """Who does a job: one worker at a time, and another one once the first no longer renews its lease."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from bert_jax.parallel.lease_store import LeaseFiles
 from bert_jax.parallel.leases import Leases, _process_began
 
 JOB = PurePosixPath("base/seed-0/pretraining")
@@ -204,3 +206,22 @@ def test_a_zombie_is_gone(tmp_path: Path) -> None:
         time.sleep(0.05)
     assert leases(tmp_path).owner(JOB) is None  # though nobody has asked for its status
     child.wait()
+
+
+def test_a_take_removes_older_leases_and_an_error_of_opening_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LeaseFiles(tmp_path)
+    (tmp_path / "job.3").write_text("{}")
+    assert store.take("job", 3, "mine") == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["job.4"]
+
+    # Another worker takes the number while this one cannot open a file.
+    def fail(self: Path, mode: str = "r", **_: Any) -> Any:
+        os.close(os.open(self, os.O_CREAT))
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(Path, "open", fail)
+    with pytest.raises(OSError, match="too many open files"):
+        store.take("job", 4, "mine")
+    assert (tmp_path / "job.5").exists()

@@ -59,17 +59,16 @@ def test_a_difference_is_the_mean_over_seeds_and_known_if_0_is_outside() -> None
     assert found.mean == pytest.approx(1)
     assert found.is_distinguishable is True
     low, high = found.interval or (0, 0)
-    assert str(found) == f"+1 [{low:+.4g}, {high:+.4g}]"
+    assert 0.9 < low < 1 < high < 1.1
     assert paired_difference(treatment, baseline).is_distinguishable is True
     assert paired_difference(baseline, treatment - 1).is_distinguishable is False
 
 
-@pytest.mark.parametrize(("seeds", "said"), [(1, "1 seed"), (2, "2 seeds")])
-def test_fewer_than_three_seeds_give_no_interval_and_say_so(seeds: int, said: str) -> None:
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_fewer_than_three_seeds_give_no_interval(seeds: int) -> None:
     found = paired_difference(np.zeros((seeds, 40)), np.ones((seeds, 40)))
     assert found == Difference(1.0, None, seeds, 40)
     assert found.is_distinguishable is None
-    assert str(found) == f"+1 ({said}; an interval needs 3)"
 
 
 def test_the_same_scores_give_the_same_interval(random: np.random.Generator) -> None:

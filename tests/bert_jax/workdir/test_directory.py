@@ -8,7 +8,7 @@ from typing import IO
 
 import pytest
 
-from bert_jax.workdir.directory import check_mark, copy_tokenizer, lock, mark
+from bert_jax.workdir.directory import check_mark, copy_tokenizer, is_in_use, lock, mark
 from data_pipeline.errors import Unfinished, UserError
 
 
@@ -18,6 +18,20 @@ def test_lock_is_exclusive_and_a_leftover_file_does_not_count(tmp_path: Path) ->
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with lock(tmp_path):
         pass
+
+
+def test_without_locks_it_is_not_known_whether_a_directory_is_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(file: IO[str], operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    with lock(tmp_path):
+        assert is_in_use(tmp_path)
+    assert not is_in_use(tmp_path)
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with pytest.raises(UserError, match="has no locks"):
+        is_in_use(tmp_path)
 
 
 def test_a_directory_made_for_nothing_but_its_lock_is_removed(tmp_path: Path) -> None:

@@ -33,10 +33,16 @@ def test_uncommitted_code_is_another_code(directory: Path) -> None:
     (directory.parent / "notes.txt").write_text("no code")
     assert provenance.code(start()) == provenance.code(committed)
     codes = []
-    for name, text in (("a.py", "one = 2\n"), ("b.py", "two = 2\n"), ("b.py", "two = 3\n")):
-        (directory / name).write_text(text)
+    changes = (
+        ("a.py", "one = 2\n"),
+        ("\xfc.py", "two = 2\n"),
+        ("\xfc.py", "two = 3\n"),
+        ("a.py", "# \xfc\n"),
+    )
+    for name, text in changes:
+        (directory / name).write_text(text, encoding="latin-1")
         codes.append(provenance.code(start())["uncommitted changes"])
-    assert len(set(codes)) == 3
+    assert len(set(codes)) == 4
     (note,) = provenance.describe_code_changes(committed, start())
     assert f"uncommitted changes unset -> {codes[-1]}: the run goes on, but it may not be" in note
 
