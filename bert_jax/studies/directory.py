@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from bert_jax.parallel.leases import Leases
 from bert_jax.studies.plan import Job, Plan, PretrainingJob
 from bert_jax.training.metric_log import METRICS_FILE
 from bert_jax.workdir.config_text import differences, flatten
@@ -119,10 +120,14 @@ def check_unchanged(directory: Path, plan: Plan, corpus: str, vocabulary_size: i
     Raises UserError if jobs were done with other settings, or on another corpus.
     """
     now = {"corpus": corpus, "vocabulary_size": vocabulary_size}
-    before = _check_same(directory, now)
-    seeds = max(plan.scale.seeds, before.get("seeds", 0))
+    _check_same(directory, now)
     check_settings(directory, plan)
-    write_shared(directory, STUDY_FILE, {**before, **now, "seeds": seeds})
+    # Other machines may start with other numbers of seeds, of which the largest counts.
+    with Leases(directory / LEASES_DIRECTORY).hold_when_free(PurePosixPath(STUDY_FILE)):
+        pull_files(directory, STUDY_FILE)
+        before = _check_same(directory, now)
+        seeds = max(plan.scale.seeds, before.get("seeds", 0))
+        write_shared(directory, STUDY_FILE, {**before, **now, "seeds": seeds})
 
 
 def check_settings(directory: Path, plan: Plan) -> None:
