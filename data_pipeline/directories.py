@@ -24,7 +24,7 @@ def check_path(path: str | Path, what: str) -> None:
     Args:
       what: what the path is in the command, such as "--output", for the message.
     """
-    if not str(path).isprintable() and any("\ud800" <= c <= "\udfff" for c in str(path)):
+    if any("\ud800" <= character <= "\udfff" for character in str(path)):  # bytes that are not UTF-8
         raise UserError(f"{what} {str(path)!r} is not UTF-8; give it another name")
     url = _URL.fullmatch(str(path))
     if url:

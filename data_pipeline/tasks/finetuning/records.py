@@ -224,8 +224,8 @@ def _name_fields(
         check_columns(file, names, columns)
     elif missing := [column for column in columns if column not in names]:
         raise UserError(
-            f"{file} has no column {missing[0]}; it has {', '.join(names)}, as its first line says, which is "
-            "one of names unless the task's flags number the columns"
+            f"{file} has no column {missing[0]}; it has {', '.join(names)} (a table without a line of names "
+            "takes numbers of columns, from 0)"
         )
     check_names(file, names)
     for place, values in lines:

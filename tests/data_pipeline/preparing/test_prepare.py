@@ -602,6 +602,13 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
         pass
 
 
+def test_an_output_whose_name_is_not_utf8_is_refused_before_the_work(tmp_path, text, vocabulary):
+    output = f"{tmp_path}/d\udce9"  # as Python reads the byte 0xe9
+    with pytest.raises(UserError, match=r"--output '.*/d\\udce9' is not UTF-8; give it another name"):
+        prepare(settings_for(text, vocabulary), output)
+    assert not any("d\udce9" in path.name for path in tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("output", ["gs://bucket/made", "s3://bucket/made"])
 def test_a_bucket_is_refused(tmp_path, text, vocabulary, monkeypatch, output):
     monkeypatch.chdir(tmp_path)
