@@ -80,8 +80,7 @@ def test_outputs_and_gradients_are_those_of_all_scores(
         np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("window", "margin"), [(64, 64), (100, 128)])
-@pytest.mark.parametrize("kind", ["padded", "packed"])
+@pytest.mark.parametrize(("window", "margin", "kind"), [(64, 64, "packed"), (100, 128, "padded")])
 def test_the_kernel_computes_the_keys_near_a_query(window: int, margin: int, kind: str) -> None:
     length = 768
     assert step_of(HEADS, KERNEL_WIDTH, length, window) == Step(HEADS, 128, 128 + 2 * margin, margin)
