@@ -91,7 +91,7 @@ def test_the_kernel_takes_long_sequences_and_windows_cost_their_share(report: Re
     assert 5 * report.costs.kernel_cycles < whole < 10 * report.costs.kernel_cycles
     in_window = compile_model(dataclasses.replace(long, attention_window=64), phase, rows=4)
     # A query has 256 keys instead of 1,024; with two heads there is little work in a step.
-    assert in_window.costs.kernel_cycles < 0.4 * whole
+    assert in_window.costs.kernel_cycles < 0.5 * whole
 
 
 def test_a_step_that_does_not_fit_says_what_it_takes() -> None:
