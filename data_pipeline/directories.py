@@ -24,8 +24,10 @@ def check_path(path: str | Path, what: str) -> None:
     Args:
       what: what the path is in the command, such as "--output", for the message.
     """
-    if any("\ud800" <= character <= "\udfff" for character in str(path)):  # bytes that are not UTF-8
-        raise UserError(f"{what} {str(path)!r} is not UTF-8; give it another name")
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{what} {str(path)!r} is not UTF-8; give it another name") from None
     url = _URL.fullmatch(str(path))
     if url:
         raise UserError(

@@ -215,3 +215,9 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     assert len(pairs.predict([("the cat", "the dog")])) == 1
     with pytest.raises(UserError, match="index 0: 'the cat' is no pair"):
         pairs.predict(["the cat"])
+
+
+def test_the_card_of_an_export_has_what_was_tuned(tmp_path: Path) -> None:
+    make_trial(tmp_path / "trial", "spans", "squad2", learnt={"null_threshold": 1.75})
+    assert main(["convert", "--model", str(tmp_path / "trial"), "--output", str(tmp_path / "exported")]) == 0
+    assert "| null threshold | 1.75 |" in (tmp_path / "exported" / "README.md").read_text()

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from bert_jax.finetuning_config import TransformersHead
@@ -18,6 +17,7 @@ from bert_jax.formats.families import FAMILIES, nearest_family
 from bert_jax.formats.families.family import Family, TaskClass
 from bert_jax.formats.google_tf1 import CONFIG_FILE as GOOGLE_CONFIG_FILE
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, special_id, write_tokenizer
+from bert_jax.formats.huggingface_weights import WEIGHTS_FILE, read_weights, weight_files
 from bert_jax.formats.model_card import model_card
 from bert_jax.formats.pretrained import PretrainedModel, TaskHead, objective_of, parameter_shapes
 from bert_jax.formats.tensors import Entry, Tensors, describe_missing, from_tensors, left_out, to_tensors
@@ -26,12 +26,10 @@ from bert_jax.objectives import objective_name
 from data_pipeline.atomic import write_json
 from data_pipeline.config import Pairing
 from data_pipeline.corpus.special_tokens import special_tokens
-from data_pipeline.errors import UserError, bad_input
+from data_pipeline.errors import UserError
 from data_pipeline.json_text import read_object
 
 CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
-_TORCH_FILE = "pytorch_model.bin"
 _CLASS_OF_HEAD = {
     "next_sentence": "BertForNextSentencePrediction",
     "replaced_token": "ElectraForPreTraining",
@@ -48,7 +46,7 @@ def recognises(directory: Path) -> bool:
     """Whether a directory is meant to hold such a model; Google's may have a `config.json` too."""
     if not (directory / CONFIG_FILE).is_file():
         return False
-    return bool(_weight_files(directory)) or not (directory / GOOGLE_CONFIG_FILE).is_file()
+    return bool(weight_files(directory)) or not (directory / GOOGLE_CONFIG_FILE).is_file()
 
 
 def read(directory: Path) -> PretrainedModel:
@@ -62,17 +60,11 @@ def read(directory: Path) -> PretrainedModel:
     fields = read_object(path)
     family = _family(fields, path)
     config = family.read_config(fields, path)
-    files = _weight_files(directory)
-    if not files:
-        looked = ", ".join(f"{name}, {name}.index.json" for name in (WEIGHTS_FILE, _TORCH_FILE))
-        raise UserError(f"{directory} has no weights; looked for {looked}")
+    tensors = read_weights(directory)
     tokenizer, vocabulary = read_tokenizer(directory)
     padding = {"pad_token_id": 0, **family.defaults, **fields}["pad_token_id"]
     if family.positions_after_padding:
         _check_padding(padding, tokenizer, path)
-    tensors: dict[str, np.ndarray] = {}
-    for file in files:
-        tensors |= _load(file)
     tensors = _modern_names(tensors, family, directory)
     table = family.entries(config)
     tensors = _with_pooler(_from_first_position(tensors, family, table, padding), family)
@@ -296,68 +288,6 @@ def _with_rows_before_positions(
     rows = ((family.rows_before_positions(padding), 0), (0, 0))
     names = [entry.name for entry in family.entries(model) if entry.path == _POSITIONS]
     return {**tensors, **{name: np.pad(tensors[name], rows) for name in names}}
-
-
-def _weight_files(directory: Path) -> list[Path]:
-    """The files that hold the weights, safetensors rather than torch's; empty if there are none."""
-    for name in (WEIGHTS_FILE, _TORCH_FILE):
-        if (directory / name).is_file():
-            return [directory / name]
-        index = directory / f"{name}.index.json"
-        if index.is_file():
-            files = read_object(index).get("weight_map")
-            if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
-                raise UserError(f"{index} has no weight_map from tensors to the names of their files")
-            return sorted({directory / file for file in files.values()})
-    return []
-
-
-def _load(file: Path) -> dict[str, np.ndarray]:
-    if file.suffix == ".bin":
-        return _load_torch(file)
-    try:
-        return load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise bad_input(error, file, f"{file} cannot be read: {error}") from None
-    except (AttributeError, KeyError) as error:  # how the library tells that numpy lacks a dtype
-        raise UserError(f"{file} has a dtype that numpy lacks ({error}); save the model in float32") from None
-
-
-def _load_torch(file: Path) -> dict[str, np.ndarray]:
-    try:
-        import torch
-    except ModuleNotFoundError:
-        raise UserError(
-            f"{file} is in torch's format and torch is not installed: pip install torch, "
-            f"or save the model as {WEIGHTS_FILE}"
-        ) from None
-    try:
-        tensors = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # of many types; torch's own words advise to run the code in the file
-        raise bad_input(
-            error,
-            file,
-            f"{file} cannot be read: it was truncated, or is not what torch.save(model.state_dict(), FILE) "
-            f"writes; save the model again, best as {WEIGHTS_FILE}",
-        ) from None
-    if not isinstance(tensors, Mapping):
-        raise UserError(f"{file} holds a {type(tensors).__name__}; it must be a model's state_dict")
-    for name, tensor in tensors.items():
-        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
-            raise UserError(
-                f"{file} holds {name!r}, which is no tensor; it must be a model's state_dict alone, as "
-                f"torch.save(model.state_dict(), FILE) writes it"
-            )
-        odd = tensor.is_meta or tensor.is_complex() or tensor.is_quantized or tensor.is_nested
-        if odd or tensor.layout is not torch.strided:
-            raise UserError(
-                f"{file}: {name} is sparse, nested, quantized, complex or without values; "
-                f"it must be a dense tensor of real numbers"
-            )
-    return {
-        name: (tensor.float() if tensor.is_floating_point() else tensor).detach().numpy()
-        for name, tensor in tensors.items()
-    }
 
 
 def _modern_names(tensors: Tensors, family: Family, directory: Path) -> dict[str, np.ndarray]:

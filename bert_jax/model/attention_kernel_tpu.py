@@ -196,7 +196,7 @@ def _call(  # type: ignore[no-untyped-def]
 
     keys, seen = score_bias.shape[1], min(step.queries, score_bias.shape[2])
     whole = (step.heads, width, length + 2 * step.margin)
-    near = [pltpu.VMEM(whole, keys.dtype) for keys in by_head if step.margin]
+    near = [pltpu.VMEM(whole, array.dtype) for array in by_head if step.margin]
     added = [pltpu.VMEM(whole, jnp.float32) for _ in outputs_by_head[:2] if step.queries < length]
     num_scratch = len(near) + len(added)
 

@@ -120,12 +120,11 @@ def check_unchanged(directory: Path, plan: Plan, corpus: str, vocabulary_size: i
     Raises UserError if jobs were done with other settings, or on another corpus.
     """
     now = {"corpus": corpus, "vocabulary_size": vocabulary_size}
-    _check_same(directory, now)
-    check_settings(directory, plan)
     # Other machines may start with other numbers of seeds, of which the largest counts.
     with Leases(directory / LEASES_DIRECTORY).hold_when_free(PurePosixPath(STUDY_FILE)):
         pull_files(directory, STUDY_FILE)
         before = _check_same(directory, now)
+        check_settings(directory, plan)
         seeds = max(plan.scale.seeds, before.get("seeds", 0))
         write_shared(directory, STUDY_FILE, {**before, **now, "seeds": seeds})
 

@@ -73,12 +73,8 @@ def read_record(directory: Path) -> FineTuningRecord:
     path = directory / CONFIG_FILE
     if not directory.exists():
         raise UserError(f"there is no directory {directory}; name that of a fine-tuned model")
-    is_not_one = f"{directory} is not the directory of a fine-tuned model, which `bert-jax finetune` makes"
     try:
-        fields = load_json(path)
-        if isinstance(fields, dict) and {"task", "labels"}.isdisjoint(fields):
-            raise KeyError("task")
-        record = from_json(FineTuningRecord, fields)
+        record = from_json(FineTuningRecord, load_json(path))
         # A file holds lists where settings have tuples.
         settings = {
             name: tuple(value) if isinstance(value, list) else value
@@ -87,7 +83,10 @@ def read_record(directory: Path) -> FineTuningRecord:
         return dataclasses.replace(record, settings=settings)
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise bad_input(
-            error, path, f"{is_not_one}, or is of another version of bert-jax: {error!r}"
+            error,
+            path,
+            f"{directory} is not the directory of a fine-tuned model, which `bert-jax finetune` makes, or is "
+            f"of another version of bert-jax: {error!r}",
         ) from None
 
 

@@ -30,7 +30,7 @@ def read_lines(path: Path, raw: IO[bytes], errors: EncodingErrors, longest: int 
     try:
         for line in _decompressed(path, raw, longest):
             text = line.decode("utf-8", errors)
-            if longest < 0 and "\r" in text and not text.endswith("\n") and not offset:
+            if not offset and longest < 0 and "\r" in text and not text.endswith("\n"):
                 raise UserError(f"{path} has carriage returns for line ends; convert them to line feeds")
             yield text if offset else text.removeprefix("\ufeff")
             offset += len(line)
