@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+# How the compiler names the computation of a reduce-scatter that runs as one: an all-reduce and the slice of
+# its result that the chip keeps.
+_REDUCE_SCATTER = "all-reduce-scatter"
 # Operations that may have no estimate. Others without one only move or rename data beside the work.
 _UNPRICED = ("rng-bit-generator", "sort")
 
@@ -114,7 +117,7 @@ class _Instruction:
     group: int | None
     """How many chips take part in a collective; None: all."""
     channel: str
-    """What all instructions of one collective have in common; empty if there is nothing."""
+    """What all instructions of one collective that is fused with others have in common; empty outside."""
 
 
 @dataclasses.dataclass
@@ -231,10 +234,20 @@ def _parse(text: str) -> tuple[dict[str, list[_Instruction]], str]:
             computations[name] = []
             entry = name if header[1] else entry
         elif (match := _INSTRUCTION.match(line)) and name:
-            computations[name].append(_instruction(line, *match.groups()))
+            computations[name].append(_within(name, _instruction(line, *match.groups())))
     if entry is None:
         raise ValueError("the HLO text has no entry computation")
     return computations, entry
+
+
+def _within(computation: str, instruction: _Instruction) -> _Instruction:
+    """The instruction as what it does in its computation."""
+    if computation.startswith(_REDUCE_SCATTER) and instruction.opcode == "all-reduce" and instruction.group:
+        kept = instruction.result_bytes // instruction.group
+        instruction = dataclasses.replace(instruction, opcode="reduce-scatter", result_bytes=kept)
+    # Outside of fusions, several collectives may have one channel.
+    in_fusion = "fusion" in computation or computation.startswith("fused")
+    return instruction if in_fusion else dataclasses.replace(instruction, channel="")
 
 
 def _instruction(line: str, name: str, shape: str, opcode: str, operand: str) -> _Instruction:

@@ -40,13 +40,26 @@ COMPILER_OPTIONS: dict[str, dict[str, bool | int]] = {
     # Otherwise an embedding's gradient is summed in the order in which threads finish, and kernels for
     # matrix products are chosen by timing them.
     "gpu": {"xla_gpu_deterministic_ops": True},
+    # With parallel.fsdp, the compiler would cut each product of a gathered weight into pieces that are computed
+    # while the next piece is on its way; at the sizes of BERT the pieces cost more than the wait. Instead
+    # the gathering runs beside the products before it, which is the default on v5e alone. Estimates of
+    # benchmarks/tpu_compile.py, in docs/results.md.
+    "tpu": {
+        "xla_tpu_enable_windowed_einsum_for_all_gather": False,
+        "xla_tpu_enable_windowed_einsum_for_reduce_scatter": False,
+        "xla_enable_async_all_gather": True,
+        "xla_tpu_enable_async_collective_fusion": True,
+        "xla_tpu_enable_async_collective_fusion_fuse_all_gather": True,
+        "xla_tpu_enable_async_collective_fusion_multiple_steps": True,
+        "xla_tpu_overlap_compute_collective_tc": True,
+    },
 }
 """XLA's options by platform, for mode jit; jax.pmap takes none."""
 
 
 def compiler_options(platform: str) -> dict[str, bool | int]:
-    """The options of a platform but for those that XLA_FLAGS names, which jax would overrule."""
-    flags = os.environ.get("XLA_FLAGS", "")
+    """The options of a platform but for those that the user's environment names, which jax would overrule."""
+    flags = os.environ.get("XLA_FLAGS", "") + os.environ.get("LIBTPU_INIT_ARGS", "")
     return {name: value for name, value in COMPILER_OPTIONS.get(platform, {}).items() if name not in flags}
 
 

@@ -142,3 +142,15 @@ def test_a_kernel_in_a_loop_counts_as_often_as_it_turns(text: str) -> None:
     changed = text.replace("  %param", KERNEL + "  %param", 1)
     assert changed != text
     assert read_costs(changed, lambda kernel: 1000).kernel_cycles == 5000
+
+
+def test_an_all_reduce_of_which_a_chip_keeps_its_slice_is_a_reduce_scatter(text: str) -> None:
+    inside = "  %sum = f32[1024]{0} all-reduce(%p), channel_id=1, replica_groups=[2,4]<=[8]\n"
+    computations = "".join(f"%all-reduce-scatter.{number} {{\n{inside}}}\n\n" for number in range(2))
+    calls = "".join(
+        f"  %half.{number} = f32[256]{{0}} fusion(%a), calls=%all-reduce-scatter.{number}\n"
+        for number in range(2)
+    )
+    costs = read_costs(computations + text.replace("  %iota", calls + "  %iota", 1), no_kernel)
+    # One channel for both does not make them one.
+    assert Exchange("reduce-scatter", 1024, 4, 0, 2) in costs.exchanges
