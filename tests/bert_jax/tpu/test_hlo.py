@@ -145,8 +145,11 @@ def test_a_kernel_in_a_loop_counts_as_often_as_it_turns(text: str) -> None:
 
 
 def test_an_all_reduce_of_which_a_chip_keeps_its_slice_is_a_reduce_scatter(text: str) -> None:
-    inside = "  %sum = f32[1024]{0} all-reduce(%p), channel_id=1, replica_groups=[2,4]<=[8]\n"
-    computations = "".join(f"%all-reduce-scatter.{number} {{\n{inside}}}\n\n" for number in range(2))
+    computations = "".join(
+        f"%all-reduce-scatter.{number} {{\n  %sum.{number} = f32[1024]{{0}} all-reduce(%p), channel_id=1, "
+        f"replica_groups=[2,4]<=[8]\n}}\n\n"
+        for number in range(2)
+    )
     calls = "".join(
         f"  %half.{number} = f32[256]{{0}} fusion(%a), calls=%all-reduce-scatter.{number}\n"
         for number in range(2)
