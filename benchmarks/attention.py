@@ -48,7 +48,7 @@ def make_call(
         mixed, pull_back = jax.vjp(lambda x: attend(x, bias, key), projections)
         return mixed, pull_back(gradient)
 
-    return functools.partial(jax.jit(with_gradients, compiler_options=compiler_options("gpu")), *arguments)
+    return functools.partial(jax.jit(with_gradients, compiler_options=compiler_options(jax.devices()[0])), *arguments)
 
 
 def milliseconds(call: Callable[[], object], calls: int) -> float:

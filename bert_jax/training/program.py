@@ -40,27 +40,29 @@ COMPILER_OPTIONS: dict[str, dict[str, bool | int]] = {
     # Otherwise an embedding's gradient is summed in the order in which threads finish, and kernels for
     # matrix products are chosen by timing them.
     "gpu": {"xla_gpu_deterministic_ops": True},
-    # With parallel.fsdp, the compiler would cut each product of a gathered weight into pieces that are computed
-    # while the next piece is on its way; at the sizes of BERT the pieces cost more than the wait. Instead
-    # the gathering runs beside the products before it, which is the default on v5e alone. Estimates of
-    # benchmarks/tpu_compile.py, in docs/results.md.
+    # With parallel.fsdp, the compiler cuts products of gathered weights and of scattered gradients into
+    # pieces, each computed while another is on its way. By its own estimates the pieces cost BERT more than
+    # waiting (docs/results.md).
     "tpu": {
         "xla_tpu_enable_windowed_einsum_for_all_gather": False,
         "xla_tpu_enable_windowed_einsum_for_reduce_scatter": False,
+    },
+    # Weights are gathered beside the products before theirs. On v5e that is the default; by the estimates it
+    # pays on v6e, and not on v5p.
+    "TPU v6 lite": {
         "xla_enable_async_all_gather": True,
         "xla_tpu_enable_async_collective_fusion": True,
         "xla_tpu_enable_async_collective_fusion_fuse_all_gather": True,
-        "xla_tpu_enable_async_collective_fusion_multiple_steps": True,
-        "xla_tpu_overlap_compute_collective_tc": True,
     },
 }
-"""XLA's options by platform, for mode jit; jax.pmap takes none."""
+"""XLA's options by platform and by kind of device, for mode jit; jax.pmap takes none."""
 
 
-def compiler_options(platform: str) -> dict[str, bool | int]:
-    """The options of a platform but for those that the user's environment names, which jax would overrule."""
+def compiler_options(device: jax.Device) -> dict[str, bool | int]:
+    """The options for a device but for those that the user's environment names, which jax would overrule."""
     flags = os.environ.get("XLA_FLAGS", "") + os.environ.get("LIBTPU_INIT_ARGS", "")
-    return {name: value for name, value in COMPILER_OPTIONS.get(platform, {}).items() if name not in flags}
+    options = COMPILER_OPTIONS.get(device.platform, {}) | COMPILER_OPTIONS.get(device.device_kind, {})
+    return {name: value for name, value in options.items() if name not in flags}
 
 
 T = TypeVar("T", bound=Task)
@@ -221,7 +223,7 @@ def _make_jit_program(task: T, run: R, devices: list[jax.Device]) -> Program[T, 
     init, step, evaluate, predict = _pure_functions(task, run)
     shardings = state_sharding(mesh, jax.eval_shape(init, _ANY_SEED))
     rows, everywhere = NamedSharding(mesh, BATCH_SPEC), NamedSharding(mesh, PartitionSpec())
-    compiled = functools.partial(jax.jit, compiler_options=compiler_options(devices[0].platform))
+    compiled = functools.partial(jax.jit, compiler_options=compiler_options(devices[0]))
     batch_rows = BatchRows(rows)
     places = (shardings, rows, everywhere, everywhere)
     return Program(

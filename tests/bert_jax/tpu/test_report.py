@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 from flax.traverse_util import flatten_dict
 
+from bert_jax.config import ParallelConfig
 from bert_jax.model.pretraining import abstract_params
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import MaskedLMAndNSP
@@ -46,6 +47,26 @@ def test_gradients_are_added_over_chips(report: Report) -> None:
     hidden = sum(o.count * o.hidden_cycles for o in report.costs.exchanges) / 1.5e9
     assert max(0.0, at_once - hidden) <= report.exchanging_seconds <= at_once * (1 + 1e-9)
     assert report.seconds == report.computing_seconds + report.exchanging_seconds
+
+
+@pytest.mark.parametrize("topology", ["v5e:2x2", "v6e:2x2"])
+def test_with_fsdp_gathers_run_beside_products_and_gradients_are_scattered(topology: str) -> None:
+    model = dataclasses.replace(MODEL, num_layers=3, hidden_size=512, num_heads=8, intermediate_size=2048)
+    experiment = Experiment(
+        model=model,
+        data=DataConfig(phases=(PHASE,)),
+        parallel=ParallelConfig(fsdp=4),
+        global_batch_size=256,
+    )
+    exchanges = compile_step(experiment, PHASE, open_slice(topology)).costs.exchanges
+    kinds = {exchange.kind for exchange in exchanges}
+    # Products that are cut into pieces would pass these on.
+    assert "collective-permute" not in kinds
+    feed_forward = 512 * 2048 * 2
+    gathers = [e for e in exchanges if e.kind == "all-gather" and e.result_bytes == feed_forward]
+    assert sum(e.count for e in gathers if e.hidden_cycles) >= 5  # all of the three layers but the first
+    scattered = sum(e.count * e.result_bytes for e in exchanges if e.kind == "reduce-scatter")
+    assert 4 * scattered >= 3 * (4 * 512 * 512 + 2 * 512 * 2048) * 2
 
 
 def test_arithmetic_is_near_that_of_the_model(report: Report) -> None:
