@@ -48,7 +48,8 @@ def make_call(
         mixed, pull_back = jax.vjp(lambda x: attend(x, bias, key), projections)
         return mixed, pull_back(gradient)
 
-    return functools.partial(jax.jit(with_gradients, compiler_options=compiler_options(jax.devices()[0])), *arguments)
+    options = compiler_options(jax.devices()[0])
+    return functools.partial(jax.jit(with_gradients, compiler_options=options), *arguments)
 
 
 def milliseconds(call: Callable[[], object], calls: int) -> float:

@@ -119,18 +119,35 @@ def test_the_attention_kernel_drops_the_same_however_rows_and_heads_are_spread(
     assert len(np.unique(heads, axis=0)) == len(heads)
 
 
-def test_what_is_said_in_xla_flags_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert compiler_options("gpu") == COMPILER_OPTIONS["gpu"]
-    assert compiler_options("cpu") == COMPILER_OPTIONS["cpu"]
+@dataclasses.dataclass(frozen=True)
+class Device:
+    platform: str
+    device_kind: str
+
+
+CPU, GPU = Device("cpu", "cpu"), Device("gpu", "NVIDIA H200")
+V5E, V6E = Device("tpu", "TPU v5 lite"), Device("tpu", "TPU v6 lite")
+
+
+def test_options_are_those_of_the_platform_and_the_kind_of_device() -> None:
+    assert compiler_options(GPU) == COMPILER_OPTIONS["gpu"]
+    assert compiler_options(CPU) == COMPILER_OPTIONS["cpu"]
+    assert compiler_options(V5E) == COMPILER_OPTIONS["tpu"]
+    assert compiler_options(V6E) == COMPILER_OPTIONS["tpu"] | COMPILER_OPTIONS["TPU v6 lite"]
+
+
+def test_options_that_the_environment_names_are_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_deterministic_ops=false --xla_cpu_prefer_vector_width=256")
-    assert compiler_options("gpu") == {}
-    assert compiler_options("cpu") == {"xla_cpu_enable_concurrency_optimized_scheduler": False}
-    assert compiler_options("tpu") == {}
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_enable_windowed_einsum_for_all_gather=true")
+    assert compiler_options(GPU) == {}
+    assert compiler_options(CPU) == {"xla_cpu_enable_concurrency_optimized_scheduler": False}
+    assert compiler_options(V5E) == {"xla_tpu_enable_windowed_einsum_for_reduce_scatter": False}
 
 
-@pytest.mark.parametrize("platform", COMPILER_OPTIONS)
+# That TPU's compiler knows its own is seen by all tests that compile for it.
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_the_compiler_knows_its_options(platform: str) -> None:
-    # The compiler of any platform knows the options of all platforms, and refuses unknown ones.
+    # The compiler of either platform knows the options of both, and refuses unknown ones.
     jax.jit(lambda: jax.numpy.zeros(()), compiler_options=COMPILER_OPTIONS[platform]).lower().compile()
 
 
