@@ -60,9 +60,10 @@ COMPILER_OPTIONS: dict[str, dict[str, bool | int]] = {
 
 def compiler_options(device: jax.Device) -> dict[str, bool | int]:
     """The options for a device but for those that the user's environment names, which jax would overrule."""
-    flags = os.environ.get("XLA_FLAGS", "") + os.environ.get("LIBTPU_INIT_ARGS", "")
+    flags = [flag for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS") for flag in os.environ.get(name, "").split()]
+    named = {flag.lstrip("-").partition("=")[0] for flag in flags}
     options = COMPILER_OPTIONS.get(device.platform, {}) | COMPILER_OPTIONS.get(device.device_kind, {})
-    return {name: value for name, value in options.items() if name not in flags}
+    return {name: value for name, value in options.items() if name not in named}
 
 
 T = TypeVar("T", bound=Task)

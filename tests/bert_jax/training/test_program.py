@@ -142,6 +142,10 @@ def test_options_that_the_environment_names_are_left_to_it(monkeypatch: pytest.M
     assert compiler_options(GPU) == {}
     assert compiler_options(CPU) == {"xla_cpu_enable_concurrency_optimized_scheduler": False}
     assert compiler_options(V5E) == {"xla_tpu_enable_windowed_einsum_for_reduce_scatter": False}
+    # The name of another option begins with this one's.
+    longer = "xla_tpu_enable_async_collective_fusion_fuse_all_gather"
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", f"--{longer}=false")
+    assert {*COMPILER_OPTIONS["TPU v6 lite"]} - {*compiler_options(V6E)} == {longer}
 
 
 # That TPU's compiler knows its own is seen by all tests that compile for it.
