@@ -269,9 +269,12 @@ def test_a_corpus_that_is_the_work_directory(name: str, tmp_path: Path, refused:
     assert {path: path.read_bytes() for path in corpus.rglob("*") if path.is_file()} == before
 
 
-def test_a_mesh_that_the_devices_cannot_form(corpus: Path, tmp_path: Path, refused: Refused) -> None:
-    line = refused(arguments(tmp_path / "w", corpus, "--parallel.fsdp", "16"))
+def test_a_mesh_that_the_devices_cannot_form_is_refused_before_a_corpus_is_made(
+    tmp_path: Path, refused: Refused
+) -> None:
+    line = refused(["pretrain", "quickstart", "--workdir", str(tmp_path / "w"), "--parallel.fsdp", "16"])
     assert "parallel.fsdp x parallel.tensor is 16, which does not divide" in line
+    assert not (tmp_path / "w").exists()
 
 
 def test_work_directory_in_use(corpus: Path, tmp_path: Path, refused: Refused) -> None:

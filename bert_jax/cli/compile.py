@@ -12,8 +12,9 @@ from rich.table import Table
 
 from bert_jax import exit_status
 from bert_jax.cli.flags.compile import Compile
+from bert_jax.tpu.hlo import Exchange
 from bert_jax.tpu.largest_batch import largest_that_fits
-from bert_jax.tpu.report import Report, TooLarge, compile_step
+from bert_jax.tpu.report import Report, TooLarge, compile_step, waiting_seconds
 from bert_jax.tpu.topology import Slice, open_slice
 from bert_jax.workdir.config_text import flatten
 from data_pipeline.atomic import write_json
@@ -83,7 +84,7 @@ def _print(args: Compile, where: Slice, report: Report) -> None:
     )
     console.print(_costs_table(where, report, device))
     if report.costs.exchanges:
-        console.print(_exchange_table(report))
+        console.print(_exchange_table(where, report))
     if report.costs.unpriced:
         counts = collections.Counter[str]()
         for operations in report.costs.unpriced:
@@ -115,11 +116,15 @@ def _costs_table(where: Slice, report: Report, device: str) -> Table:
     return table
 
 
-def _exchange_table(report: Report) -> Table:
-    table = _table("exchange", "times", "MiB each", "M cycles computed meanwhile")
+def _exchange_table(where: Slice, report: Report) -> Table:
+    alike: dict[tuple[str, int], list[Exchange]] = collections.defaultdict(list)
     for exchange in report.costs.exchanges:
-        size, hidden = f"{exchange.result_bytes / _MIB:,.3f}", f"{exchange.hidden_cycles / 1e6:.2f}"
-        table.add_row(exchange.kind, str(exchange.count), size, hidden)
+        alike[exchange.kind, exchange.result_bytes].append(exchange)
+    table = _table("exchange", "times", "MiB each", "ms waiting in all")
+    for (kind, size), exchanges in alike.items():
+        count = sum(exchange.count for exchange in exchanges)
+        waiting = sum(waiting_seconds(exchange, where) for exchange in exchanges)
+        table.add_row(kind, str(count), f"{size / _MIB:,.3f}", f"{waiting * 1e3:.2f}")
     return table
 
 

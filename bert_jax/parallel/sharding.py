@@ -5,7 +5,6 @@ their parameters and so the same sharding. A dimension that its mesh axis does n
 array of another rank than its row in the table is replicated.
 """
 
-import functools
 import itertools
 import operator
 from collections.abc import Mapping, Sequence
@@ -21,11 +20,11 @@ from bert_jax.mesh import AXES
 from bert_jax.parameter_paths import names_of
 from data_pipeline.errors import UserError
 
-# Mesh axes of each dimension. fsdp does not split the hidden size where a TPU lays it out in registers of
-# 128: a quarter of BERT-BASE's 768 does not fill them, and XLA then sums the whole gradient on each chip
-# instead of scattering it.
+# Mesh axes of each dimension; an axis named twice splits the first that it can. Where there is a choice, fsdp
+# does not split the hidden size where a TPU lays it out in registers of 128: a quarter of BERT-BASE's 768
+# does not fill them, and XLA then sums the whole gradient on each chip instead of scattering it.
 _TABLE: dict[tuple[str, ...], tuple[tuple[str, ...], ...]] = {
-    ("word_embeddings", "embedding"): (("tensor",), ("fsdp",)),
+    ("word_embeddings", "embedding"): (("tensor", "fsdp"), ("fsdp",)),
     ("query", "kernel"): ((), ("tensor",), ("fsdp",)),
     ("key", "kernel"): ((), ("tensor",), ("fsdp",)),
     ("value", "kernel"): ((), ("tensor",), ("fsdp",)),
@@ -140,11 +139,15 @@ def _spec(mesh: Mesh, names: tuple[str, ...], shape: tuple[int, ...]) -> Partiti
     for suffix in sorted(_TABLE, key=len, reverse=True):
         axes = _TABLE[suffix]
         if names[-len(suffix) :] == suffix and len(axes) == len(shape):
-            return PartitionSpec(*map(functools.partial(_dividing, mesh), axes, shape))
+            return PartitionSpec(*_dividing(mesh, axes, shape))
     return PartitionSpec()
 
 
-def _dividing(mesh: Mesh, axes: tuple[str, ...], size: int) -> tuple[str, ...]:
-    """The first of the axes, as many as divide the size together."""
-    numbers = itertools.accumulate((mesh.shape[axis] for axis in axes), operator.mul)
-    return axes[: sum(size % number == 0 for number in numbers)]
+def _dividing(mesh: Mesh, axes: tuple[tuple[str, ...], ...], shape: tuple[int, ...]) -> list[tuple[str, ...]]:
+    """For each dimension the first of its axes, as many as divide its size together and are still free."""
+    chosen: list[tuple[str, ...]] = []
+    for named, size in zip(axes, shape, strict=True):
+        free = [axis for axis in named if axis not in itertools.chain(*chosen)]
+        numbers = itertools.accumulate((mesh.shape[axis] for axis in free), operator.mul)
+        chosen.append(tuple(free[: sum(size % number == 0 for number in numbers)]))
+    return chosen

@@ -133,10 +133,11 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
 def _open_corpus(args: Pretrain, model: PretrainedModel | None) -> tuple[Description, _Program, RunRecord]:
     """Returns the corpus, which fits the model; the compiled task; and the record of this start."""
     experiment = args.experiment
-    corpus = find_corpus(args.workdir, experiment, args.distributed)
     note_unusual(experiment)
+    # First, as it may reject the settings, and making a corpus takes minutes.
     program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment)
     check_exclusions(program)
+    corpus = find_corpus(args.workdir, experiment, args.distributed)
     check_vocabulary_size(corpus, experiment.model.vocab_size)
     return corpus, program, make_record(args.name, experiment, corpus, model)
 

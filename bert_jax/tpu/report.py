@@ -9,7 +9,7 @@ import jax
 
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
-from bert_jax.tpu.hlo import Costs, read_costs
+from bert_jax.tpu.hlo import Costs, Exchange, read_costs
 from bert_jax.tpu.kernel_cycles import kernel_cycles
 from bert_jax.tpu.topology import Slice
 from bert_jax.training.program import make_program
@@ -88,7 +88,7 @@ def compile_step(experiment: Experiment, phase: Phase, where: Slice) -> Report:
     rate = experiment.model.attention_dropout_rate
     costs = read_costs(text, functools.partial(kernel_cycles, where, rate))
     computing = costs.cycles / where.chip.clock_hz
-    exchanging = exchanging_seconds(costs, where)
+    exchanging = sum(waiting_seconds(exchange, where) for exchange in costs.exchanges)
     seconds = computing + exchanging
     return Report(
         devices=devices,
@@ -106,14 +106,12 @@ def compile_step(experiment: Experiment, phase: Phase, where: Slice) -> Report:
     )
 
 
-def exchanging_seconds(costs: Costs, where: Slice) -> float:
-    """How long a device waits for its exchanges, each as fast as all links of its chip allow."""
-    total = 0.0
-    for exchange in costs.exchanges:
-        if sent := exchange.bytes_sent(len(where.devices)):
-            hidden = exchange.hidden_cycles / where.chip.clock_hz
-            total += exchange.count * max(0.0, sent / where.bandwidth - hidden)
-    return total
+def waiting_seconds(exchange: Exchange, where: Slice) -> float:
+    """How long a device waits for these collectives, each as fast as all links of its chip allow."""
+    if not (sent := exchange.bytes_sent(len(where.devices))):
+        return 0.0  # also where a chip has no links
+    hidden = exchange.hidden_cycles / where.chip.clock_hz
+    return exchange.count * max(0.0, sent / where.bandwidth - hidden)
 
 
 def _compile(lowered: jax.stages.Lowered) -> jax.stages.Compiled:

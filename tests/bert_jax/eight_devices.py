@@ -71,7 +71,10 @@ ROWS, LENGTH, PREDICTIONS = 16, 12, 4
 RATE = np.float32(1e-3)
 
 EXPERIMENT = Experiment(
-    model=dataclasses.replace(TINY, dropout_rate=0.0, attention_dropout_rate=0.0, initializer_range=0.3),
+    # Four devices can split 36 word embeddings; eight split their width.
+    model=dataclasses.replace(
+        TINY, vocab_size=36, dropout_rate=0.0, attention_dropout_rate=0.0, initializer_range=0.3
+    ),
     data=DataConfig(phases=(Phase(max_seq_length=LENGTH, max_predictions_per_seq=PREDICTIONS),)),
     num_train_steps=4,
     global_batch_size=ROWS,
@@ -83,7 +86,7 @@ MODES = {
     "accumulated": (1, ParallelConfig(accumulation_steps=4)),
     "jit": (8, ParallelConfig()),
     "pmap": (8, ParallelConfig(mode="pmap")),
-    "fsdp": (8, ParallelConfig(fsdp=4)),
+    "fsdp": (8, ParallelConfig(fsdp=8)),
     "tensor_accumulated": (8, ParallelConfig(fsdp=2, tensor=2, accumulation_steps=2)),
     "tensor_everywhere": (8, ParallelConfig(tensor=8)),
 }
