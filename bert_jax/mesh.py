@@ -24,3 +24,8 @@ def batch_parts() -> int:
     """The number of parts that a batch's rows have on the mesh in use; 1 without a mesh."""
     mesh = mesh_in_use()
     return math.prod(mesh.shape[axis] for axis in BATCH_AXES) if mesh else 1
+
+
+def head_axes(mesh: AbstractMesh, num_heads: int) -> tuple[str, ...]:
+    """The axes of a mesh that heads are spread over: tensor, if it divides their number."""
+    return ("tensor",) if num_heads % mesh.shape["tensor"] == 0 else ()

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from bert_jax.mesh import BATCH_AXES, mesh_in_use
+from bert_jax.mesh import BATCH_AXES, head_axes, mesh_in_use
 from bert_jax.model import attention_kernel_gpu, attention_kernel_tpu
 from bert_jax.model.dropout import Dropout, dropout, num_dropped
 from bert_jax.model.linear import Linear, Projection, add_bias
@@ -133,7 +133,7 @@ class Attention(nn.Module):
             product, bias = Linear(config, heads, name=name).parts(x)
             if norm := of_queries_and_keys(config, f"{name}_layer_norm"):
                 product, bias = norm(add_bias(product, bias)), jnp.zeros_like(bias)
-            return rotate((product, bias), positions, context.rotation)
+            return rotate((product, bias), positions, context.rotation, config.attention_kernel == "auto")
 
         projections = (
             project("query", queries_BQD, context.queries),
@@ -346,7 +346,7 @@ def _on_each_device(
     dropped = 0 if key is None else num_dropped(rate)
     words = jnp.zeros(2, jnp.uint32) if key is None else jax.random.bits(key, (2,), jnp.uint32)
     mesh = mesh_in_use()
-    head_axes = ("tensor",) if mesh and num_heads % mesh.shape["tensor"] == 0 else ()
+    by_heads = head_axes(mesh, num_heads) if mesh else ()
 
     def first(axes: tuple[str, ...], count: int) -> jax.Array:
         """Index of a device's first row or head among all, given how many (`count`) each device holds."""
@@ -354,11 +354,11 @@ def _on_each_device(
 
     def compute(arrays, score_bias, words):  # type: ignore[no-untyped-def]
         rows, heads = arrays[0].shape[0], arrays[0].shape[head_axis]
-        seed = jnp.stack([*words, first(BATCH_AXES, rows), first(head_axes, heads)])
+        seed = jnp.stack([*words, first(BATCH_AXES, rows), first(by_heads, heads)])
         return fused(arrays, score_bias, seed, num_heads, dropped)
 
     if mesh:
-        by_head = PartitionSpec(BATCH_AXES, *(None,) * (head_axis - 1), head_axes)
+        by_head = PartitionSpec(BATCH_AXES, *(None,) * (head_axis - 1), by_heads)
         specs = (by_head, PartitionSpec(BATCH_AXES), PartitionSpec())
         compute = jax.shard_map(compute, in_specs=specs, out_specs=by_head, check_vma=False)
     return compute(arrays, score_bias, words)

@@ -1,6 +1,6 @@
 """How the model knows the order of tokens, for each `ModelConfig.positions`.
 
-A kind of positions adds something to the embeddings (`POSITIONS`), turns queries and keys (`rotate`), does
+A kind of positions adds something to the embeddings (`POSITIONS`), rotates queries and keys (`rotate`), does
 both, or neither.
 """
 
@@ -11,7 +11,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
+from bert_jax.mesh import BATCH_AXES, head_axes, mesh_in_use
+from bert_jax.model import rotation_kernel_tpu
 from bert_jax.model.linear import Projection, add_bias, initializer
 from bert_jax.model_config import ModelConfig, Positions
 
@@ -53,9 +56,9 @@ class SinusoidalPositions(nn.Module):
 
 
 class Rotation(NamedTuple):
-    """By which angles `rotate` turns: float32 [T, K / 2] each, for positions 0 to T - 1.
+    """Cosines and sines of the angles of `rotate`: float32 [T, K / 2] each, for positions 0 to T - 1.
 
-    Constants of the compiled program. If it computed them, XLA would do so again for every element it turns.
+    Constants of the compiled program. If it computed them, XLA would do so again for every element.
     """
 
     cos: np.ndarray
@@ -63,7 +66,7 @@ class Rotation(NamedTuple):
 
 
 def rotation_of(config: ModelConfig, length: int) -> Rotation | None:
-    """The rotation of queries and keys in a layer; None if they are not turned.
+    """The rotation of queries and keys in a layer; None if they are not rotated.
 
     Args:
       config: of the layer.
@@ -77,12 +80,14 @@ def rotation_of(config: ModelConfig, length: int) -> Rotation | None:
             return None
 
 
-def rotate(projection: Projection, positions: jax.Array, rotation: Rotation | None) -> Projection:
-    """Queries or keys turned by their positions, before scores are computed in either way.
+def rotate(
+    projection: Projection, positions: jax.Array, rotation: Rotation | None, use_kernel: bool = False
+) -> Projection:
+    """Queries or keys rotated by their positions, before scores are computed in either way.
 
-    Those that are turned are the turned sum of product and bias, and a bias of zeros.
+    If they are rotated, the result is the rotated sum of product and bias, and a bias of zeros.
 
-    rotary (Su et al. 2021, "RoFormer", arXiv 2104.09864): places i and i + K/2 of a head are a pair, turned
+    rotary (Su et al. 2021, "RoFormer", arXiv 2104.09864): places i and i + K/2 of a head are a pair, rotated
     in the plane by position * base^(-2i/K). Which places are pairs is a matter of the order of a kernel's
     columns; these are those of GPT-NeoX, ModernBERT and most others, while RoFormer's own are neighbours.
 
@@ -90,18 +95,49 @@ def rotate(projection: Projection, positions: jax.Array, rotation: Rotation | No
       projection: product [B, T, N, K] and the bias, float32 [N, K], still to be added.
       positions: int [T] or [B, T].
       rotation: from `rotation_of`.
+      use_kernel: on TPU, where the kernel takes arrays of these sizes.
     """
     if rotation is None:
         return projection
     product, bias = projection
-    return _turn(add_bias(product, bias), positions, rotation), jnp.zeros_like(bias)
+    x_BTNK = add_bias(product, bias)
+    _, length, _, width = x_BTNK.shape
+    cos, sin = (jnp.take(table, positions, axis=0) for table in rotation)
+    if use_kernel and rotation_kernel_tpu.fits(length, width, x_BTNK.dtype):
+        rotated = jax.lax.platform_dependent(x_BTNK, cos, sin, tpu=rotate_by_kernel, default=rotate_plainly)
+    else:
+        rotated = rotate_plainly(x_BTNK, cos, sin)
+    return rotated, jnp.zeros_like(bias)
 
 
-def _turn(x_BTNK: jax.Array, positions: jax.Array, rotation: Rotation) -> jax.Array:
-    """Each pair of places turned by its angle, in float32, and then in the dtype of `x_BTNK`."""
-    cos, sin = (jnp.take(table, positions, axis=0)[..., None, :] for table in rotation)
+def rotate_plainly(x_BTNK: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
+    """Each pair of places rotated by its angle, in float32, and then in the dtype of `x_BTNK`.
+
+    Args:
+      x_BTNK: queries or keys.
+      cos: float32 [T, K / 2] or [B, T, K / 2].
+      sin: the same.
+    """
+    cos, sin = cos[..., None, :], sin[..., None, :]
     x, y = jnp.split(x_BTNK.astype(jnp.float32), 2, axis=-1)
     return jnp.concatenate([x * cos - y * sin, y * cos + x * sin], axis=-1).astype(x_BTNK.dtype)
+
+
+def rotate_by_kernel(x_BTNK: jax.Array, cos: jax.Array, sin: jax.Array, interpret: bool = False) -> jax.Array:
+    """As `rotate_plainly`, by the TPU kernel. On a mesh, each device rotates its own rows and heads."""
+
+    def on_device(x: jax.Array, *tables: jax.Array) -> jax.Array:
+        rotated = rotation_kernel_tpu.rotate(x.transpose(0, 2, 3, 1), *tables, interpret)
+        return rotated.transpose(0, 3, 1, 2)
+
+    is_packed = cos.ndim == 3
+    tables = (table.swapaxes(-1, -2) if is_packed else table.T[None] for table in (cos, sin))
+    if mesh := mesh_in_use():
+        rows_and_heads = PartitionSpec(BATCH_AXES, None, head_axes(mesh, x_BTNK.shape[2]))
+        rows = PartitionSpec(BATCH_AXES) if is_packed else PartitionSpec()
+        specs = (rows_and_heads, rows, rows)
+        on_device = jax.shard_map(on_device, in_specs=specs, out_specs=rows_and_heads, check_vma=False)
+    return on_device(x_BTNK, *tables)
 
 
 _Positions = TypeVar("_Positions", np.ndarray, jax.Array)

@@ -1,8 +1,8 @@
-"""Cycles of the attention kernel, for which a program's text has no estimate.
+"""Cycles of the kernels of attention, for which a program's text has no estimate.
 
-On request the compiler writes the kernel's final schedule: the bundles of instructions of a step, each of
+On request the compiler writes a kernel's final schedule: the bundles of instructions of a step, each of
 which takes a cycle. The request must be made before libtpu is loaded, and the answer is a hundred megabytes,
-so the kernel is compiled again by itself, in a process of its own that runs this module.
+so a kernel is compiled again by itself, in a process of its own that runs this module.
 """
 
 import functools
@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
+from bert_jax.model import rotation_kernel_tpu
 from bert_jax.model.attention_kernel_tpu import fused_attention, step_of
 from bert_jax.model.dropout import num_dropped
 from bert_jax.tpu.hlo import Kernel
@@ -32,7 +33,7 @@ _MOVED_FORWARD, _MOVED_BACKWARD = 4, 7
 
 
 def kernel_cycles(where: Slice, dropout_rate: float, kernel: Kernel) -> int:
-    """Cycles that a chip takes for one call of the attention kernel.
+    """Cycles that a chip takes for one call of a kernel.
 
     A step takes one cycle for each bundle or, if that is longer, the time to move its arrays from the chip's
     memory and back, which happens at the same time. What only the first or the last step of a head does is
@@ -41,11 +42,13 @@ def kernel_cycles(where: Slice, dropout_rate: float, kernel: Kernel) -> int:
     Args:
       where: the slice.
       dropout_rate: of the attention probabilities.
-      kernel: which of the two, and its operands.
+      kernel: attention, its gradient, or rotary positions; and its operands.
 
     Raises:
       RuntimeError: the compiler wrote no schedule.
     """
+    if kernel.name == "rotation":
+        return _rotation_cycles(where, kernel)
     score_bias, (rows, heads, width, length) = kernel.operands[1:3]
     name, _, window = kernel.name.partition("_window_")
     step = step_of(heads, width, length, int(window) if window else None)
@@ -58,7 +61,20 @@ def kernel_cycles(where: Slice, dropout_rate: float, kernel: Kernel) -> int:
     of_a_query = 2 * moved * width + 8 + (step.keys / 8 if dropped else 0)
     # It stays where it is while the next step adds the same.
     bias = 4 * math.prod(score_bias) * (groups if steps_of_a_head > 1 else 1)
-    seconds = (of_a_query * rows * heads * length + bias) / where.chip.hbm_bandwidth
+    return _longer(where, steps, bundles, of_a_query * rows * heads * length + bias)
+
+
+def _rotation_cycles(where: Slice, kernel: Kernel) -> int:
+    (rows, heads, width, length), *tables = kernel.operands
+    schedule = _schedules(where.name, "rotation", (heads, width, length), ("rotation",))["rotation"]
+    steps = rows * heads // rotation_kernel_tpu.heads_of_step(heads, width, length)
+    moved = 2 * 2 * rows * heads * width * length + 4 * sum(map(math.prod, tables))
+    return _longer(where, steps, schedule.of_every_step, moved)
+
+
+def _longer(where: Slice, steps: int, bundles: float, moved: float) -> int:
+    """Cycles of computing, by all cores, or of moving so many bytes."""
+    seconds = moved / where.chip.hbm_bandwidth
     return int(max(bundles * -(-steps // where.chip.cores), seconds * where.chip.clock_hz))
 
 
@@ -70,27 +86,32 @@ class Schedule(NamedTuple):
     """Those that only the first or the last step of a head runs."""
 
 
-@functools.cache
 def schedules(
     topology: str, heads: int, width: int, length: int, bias_queries: int, dropped: int, window: str
 ) -> dict[str, Schedule]:
-    """Kernel name -> schedule, of the forward and the backward kernel; `window` may be empty."""
-    sizes = map(str, (heads, width, length, bias_queries, dropped, *([window] if window else [])))
+    """Kernel name -> schedule, of attention and its gradient; `window` may be empty."""
+    sizes = (heads, width, length, bias_queries, dropped, *([int(window)] if window else []))
+    return _schedules(topology, "attention", sizes, ("attention_forward", "attention_backward"))
+
+
+@functools.cache
+def _schedules(
+    topology: str, what: str, sizes: tuple[int, ...], names: tuple[str, ...]
+) -> dict[str, Schedule]:
     with tempfile.TemporaryDirectory() as directory:
         told = f"{os.environ.get('LIBTPU_INIT_ARGS', '')} --xla_jf_dump_to={directory}"
         ended = subprocess.run(
-            [sys.executable, "-P", "-m", __name__, topology, *sizes],
+            [sys.executable, "-P", "-m", __name__, topology, what, *map(str, sizes)],
             env={**os.environ, "LIBTPU_INIT_ARGS": told},
             capture_output=True,
             text=True,
             check=False,
         )
-        names = ("attention_forward", "attention_backward")
         try:
             return {name: _read(Path(directory), name) for name in names}
         except ValueError:
             last = (ended.stderr.strip().splitlines() or ["no message"])[-1]
-            raise RuntimeError(f"the compiler wrote no schedule of the attention kernel: {last}") from None
+            raise RuntimeError(f"the compiler wrote no schedule of {what}: {last}") from None
 
 
 def _read(directory: Path, name: str) -> Schedule:
@@ -121,7 +142,7 @@ def read_schedule(text: str) -> Schedule:
     return Schedule(len(bundles) - of_some_step, of_some_step)
 
 
-def _compile(
+def _compile_attention(
     where: Slice,
     heads: int,
     width: int,
@@ -131,9 +152,7 @@ def _compile(
     window: int | None = None,
 ) -> None:
     """Compiles the forward and the backward kernel for one row."""
-
-    def shape(*sizes: int, dtype: jax.typing.DTypeLike = jnp.bfloat16) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(sizes, dtype, sharding=SingleDeviceSharding(where.devices[0]))
+    shape = functools.partial(_shape, where)
 
     def forward_and_backward(projections, biases, score_bias, seed):  # type: ignore[no-untyped-def]
         def attend(projections, biases):  # type: ignore[no-untyped-def]
@@ -151,5 +170,20 @@ def _compile(
     ).compile()
 
 
+def _compile_rotation(where: Slice, heads: int, width: int, length: int) -> None:
+    """Compiles the kernel for one row."""
+    table = _shape(where, 1, width // 2, length, dtype=jnp.float32)
+    rotate = jax.jit(functools.partial(rotation_kernel_tpu.rotate, interpret=False))
+    rotate.lower(_shape(where, 1, heads, width, length), table, table).compile()
+
+
+def _shape(where: Slice, *sizes: int, dtype: jax.typing.DTypeLike = jnp.bfloat16) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(sizes, dtype, sharding=SingleDeviceSharding(where.devices[0]))
+
+
 if __name__ == "__main__":
-    _compile(open_slice(sys.argv[1]), *map(int, sys.argv[2:]))
+    _where, _sizes = open_slice(sys.argv[1]), map(int, sys.argv[3:])
+    if sys.argv[2] == "rotation":
+        _compile_rotation(_where, *_sizes)
+    else:
+        _compile_attention(_where, *_sizes)

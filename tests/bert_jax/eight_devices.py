@@ -15,6 +15,7 @@ It writes these arrays:
     one_device/drawn                     the same params of a new model
     dropout/DEVICES/PRNG                 an array of ones after dropout
     attention/DEVICES                    the kernel's output with dropout, where all values are one
+    rotation/DEVICES                     vectors rotated by the kernel
     pmap/dropout                         the loss of one row with dropout, on each device
 
 Several processes that find each other by JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID
@@ -49,6 +50,7 @@ from bert_jax.finetuning_config import FineTuningConfig
 from bert_jax.mesh import BATCH_SPEC
 from bert_jax.model.attention import attend_fused, attend_fused_on_gpu
 from bert_jax.model.dropout import Dropout
+from bert_jax.model.positions import rotate_by_kernel
 from bert_jax.objectives import MaskedLMAndNSP
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
@@ -219,6 +221,16 @@ def attend(devices: list[jax.Device], attention: Callable[..., jax.Array]) -> np
         return np.asarray(jax.jit(fused)(projections, bias))
 
 
+def rotate(devices: list[jax.Device]) -> np.ndarray:
+    """Vectors rotated as in packed rows; on several devices the tensor axis of the mesh is 2."""
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=(ROWS, 128, 2, 32)).astype(np.float32)
+    angles = random.normal(size=(ROWS, 128, 16)).astype(np.float32)
+    with jax.set_mesh(make_mesh(ParallelConfig(tensor=min(len(devices), 2)), devices)):
+        rotated = jax.jit(functools.partial(rotate_by_kernel, interpret=True))
+        return np.asarray(rotated(vectors, np.cos(angles), np.sin(angles)))
+
+
 def _is_shape(tree: object) -> bool:
     return isinstance(tree, tuple) and isinstance(tree[0], int)
 
@@ -279,6 +291,7 @@ def main(output: str, *wanted: str) -> None:
         for devices in (1, 8):
             for name, attention in {"tpu": attend_fused, "gpu": attend_fused_on_gpu}.items():
                 arrays[f"attention/{name}/{devices}"] = attend(jax.devices()[:devices], attention)
+            arrays[f"rotation/{devices}"] = rotate(jax.devices()[:devices])
         arrays["pmap/dropout"] = losses_with_dropout(start)
         for mode in PACKED:
             devices, parallel = MODES[mode]

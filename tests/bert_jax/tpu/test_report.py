@@ -98,6 +98,17 @@ def test_the_attention_kernel_is_part_of_the_estimate(report: Report, without_ke
     assert report.costs.cycles < without_kernel.costs.cycles
 
 
+def test_rotary_positions_have_a_kernel_that_moves_their_arrays(report: Report) -> None:
+    rotary = dataclasses.replace(MODEL, positions="rotary")
+    rotated = compile_model(rotary)
+    # Queries and keys of the first layer and keys of the last are rotated, and their gradients rotated back.
+    # Each of these reads and writes 8 rows in bfloat16, at 819 GB/s and 1.5 GHz.
+    moving = 6 * 2 * 2 * 8 * 128 * 128 / 819e9 * 1.5e9
+    assert moving < rotated.costs.kernel_cycles - report.costs.kernel_cycles < 4 * moving
+    without = compile_model(dataclasses.replace(rotary, attention_kernel="none"))
+    assert rotated.costs.cycles < without.costs.cycles
+
+
 def test_the_kernel_costs_less_without_dropout(report: Report) -> None:
     without = compile_model(dataclasses.replace(MODEL, attention_dropout_rate=0.0))
     assert without.costs.kernel_cycles < 0.8 * report.costs.kernel_cycles

@@ -119,6 +119,13 @@ def test_the_attention_kernel_drops_the_same_however_rows_and_heads_are_spread(
     assert len(np.unique(heads, axis=0)) == len(heads)
 
 
+@pytest.mark.slow
+def test_vectors_are_turned_the_same_however_rows_and_heads_are_spread(
+    results: dict[str, np.ndarray],
+) -> None:
+    np.testing.assert_array_equal(results["rotation/8"], results["rotation/1"])
+
+
 @dataclasses.dataclass(frozen=True)
 class Device:
     platform: str
