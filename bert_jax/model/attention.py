@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from bert_jax.mesh import BATCH_AXES, head_axes, mesh_in_use
-from bert_jax.model import attention_kernel_gpu, attention_kernel_tpu
+from bert_jax.model import attention_kernel_gpu, attention_kernel_tpu, attention_tiling
 from bert_jax.model.dropout import Dropout, dropout, num_dropped
 from bert_jax.model.linear import Linear, Projection, add_bias
 from bert_jax.model.normalization import of_queries_and_keys
@@ -193,7 +193,7 @@ def attend(
     on_tpu: Callable[..., jax.Array] = plain
     on_gpu: Callable[..., jax.Array] = plain
     on_cpu: Callable[..., jax.Array] = plain
-    if one_for_all_heads and attention_kernel_tpu.fits(*sizes):
+    if one_for_all_heads and attention_tiling.fits(*sizes):
         on_tpu = functools.partial(attend_fused, rate=rate, window=window)
     # In blocks XLA computes only the scores that a window lets be seen, and the kernel all of them.
     if one_for_all_heads and block_bias is None and attention_kernel_gpu.fits(*sizes):

@@ -1,18 +1,16 @@
 """Attention as one TPU kernel, whose scores never leave the chip's vector memory.
 
 Computed operation by operation, attention reads and writes arrays [B, N, T, T] several times, and at BERT's
-lengths these transfers, not the matrix products, take most of the time. Here a step of the kernel takes
-whole heads or, beyond 640 positions, some queries of one head; in a window, some queries of several heads and
-the keys near them. It has all keys that these may see, so softmax is exact in one pass (no running maximum,
-unlike kernels for much longer sequences). The backward pass recomputes scores from queries and keys; from the
-forward pass it has the maxima and sums of softmax, and a bit for each score that says whether it is kept.
+lengths these transfers, not the matrix products, take most of the time. Here a step (`attention_tiling.py`)
+has all keys that its queries may see, so softmax is exact in one pass (no running maximum, unlike kernels for
+much longer sequences). The backward pass recomputes scores from queries and keys; the forward pass gives it
+the maxima and sums of softmax, and a bit for each score that says whether it is kept.
 
-Shapes: B batch, N heads, H heads of one step, K head width, T length (or keys of one step), Q queries of one
-step.
+Shapes: B batch, N heads, H heads of one step, K head width, T length (or keys of one tile), Q queries of one
+tile.
 Positions are the last axis of queries, keys and values, so that they fill the lanes of the chip's registers.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import TypeAlias
@@ -22,6 +20,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from bert_jax.model.attention_tiling import LANES, SUBLANES, Step, step_of
 from bert_jax.model.dropout import scale_up
 from bert_jax.model.linear import add_bias
 from bert_jax.model.threefry import keep
@@ -29,60 +28,7 @@ from bert_jax.model.threefry import keep
 QueriesKeysValues: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
 """Queries, keys and values, [B, N, K, T] each."""
 
-_LONGEST = 2048
-# Most scores in one step: these fit the vector memory beside their exponentials, gradients and random bits.
-_MOST_SCORES = 1024 * 512
-# Most elements of the keys of its heads: in a window these take more memory than the scores.
-_MOST_OF_KEYS = 6 * 64 * 1024
-_LANES = 128
-_SUBLANES = 8
 _STATISTICS = 2  # of a query's softmax: the largest score, and the inverse of the sum of exponentials
-
-
-def fits(num_queries: int, length: int, head_width: int, dtype: jax.typing.DTypeLike) -> bool:
-    """Whether the kernel takes queries [B, N, K, Q] and keys [B, N, K, T] of these sizes."""
-    return (
-        num_queries == length
-        and length % _LANES == 0
-        and length <= _LONGEST
-        and head_width % (2 * _SUBLANES) == 0
-        and dtype == jnp.bfloat16
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """What one step of the kernel computes."""
-
-    heads: int
-    queries: int
-    keys: int
-    """Those that the queries may see, and others beside them."""
-    margin: int = 0
-    """In a window, how many of the keys are on each side of the queries; beyond the ends of a sequence these
-    are zeros."""
-
-
-def step_of(heads: int, width: int, length: int, window: int | None = None) -> Step:
-    """The steps for heads of a width and sequences of a length.
-
-    All queries of two heads with 512 positions fit a step, or of more heads with fewer: one short head is too
-    little work. A position sees `window` others to each side, or all.
-    """
-    queries = max(
-        count
-        for count in range(_LANES, length + 1, _LANES)
-        if length % count == 0 and count * length <= _MOST_SCORES
-    )
-    keys, margin = length, 0
-    if window is not None:
-        beside = _LANES // 2 * -(-2 * window // _LANES)
-        near = _LANES + 2 * beside
-        if 2 * near <= length:
-            queries, keys, margin = _LANES, near, beside
-    most = min(_MOST_SCORES // (queries * keys), max(1, _MOST_OF_KEYS // (width * length)))
-    together = max(count for count in range(1, heads + 1) if heads % count == 0 and count <= most)
-    return Step(together, queries, keys, margin)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6, 7))
@@ -125,31 +71,29 @@ def _fused_forward(projections, biases, score_bias, seed, num_heads, dropped, wi
         score_bias = _of_near_keys(score_bias, step)
     output = jax.ShapeDtypeStruct(queries.shape, queries.dtype)
     statistics = jax.ShapeDtypeStruct((batch, heads, _STATISTICS, length), jnp.float32)
-    words = jax.ShapeDtypeStruct((batch, heads, step.keys // bits_of_word(step), length), jnp.uint32)
+    words = jax.ShapeDtypeStruct((batch, heads, step.keys // step.bits_of_word, length), jnp.uint32)
     kernel = functools.partial(_forward, num_heads=num_heads, dropped=dropped)
     call = functools.partial(_call, kernel, "attention_forward", seed, score_bias, window, interpret)
     outputs = (output, statistics, words) if dropped else (output, statistics)
     mixed, *softmax = call((queries,), keys_and_values, outputs, ())
-    return mixed, (queries, keys_and_values, score_bias, seed, softmax)
+    return mixed, (queries, keys_and_values, score_bias, seed, softmax, mixed if step.takes_output else None)
 
 
 def _of_near_keys(score_bias: jax.Array, step: Step) -> jax.Array:
-    """Of a bias [B, T, T], keys first, what each step adds: [B, keys of a step, T]."""
+    """Of a bias [B, T, T], keys first, what each tile adds: [B, keys of a tile, T]."""
     beside = ((0, 0), (step.margin, step.margin), (0, 0))
     padded = jnp.pad(score_bias, beside, constant_values=-jnp.inf)
-    starts = range(0, score_bias.shape[2], step.queries)
-    near = [padded[:, start : start + step.keys, start : start + step.queries] for start in starts]
-    return jnp.concatenate(near, axis=2)
+    return jnp.concatenate([padded[:, keys, queries] for queries, keys in step.tiles], axis=2)
 
 
 def _fused_backward(num_heads, dropped, window, interpret, kept, gradient):  # type: ignore[no-untyped-def]
-    queries, keys_and_values, score_bias, seed, softmax = kept
+    queries, keys_and_values, score_bias, seed, softmax, mixed = kept
     batch, heads, width, _ = gradient.shape
     output = jax.ShapeDtypeStruct(gradient.shape, gradient.dtype)
-    sums = jax.ShapeDtypeStruct((batch, heads, _SUBLANES, width), jnp.float32)
+    sums = jax.ShapeDtypeStruct((batch, heads, SUBLANES, width), jnp.float32)
     kernel = functools.partial(_backward, dropped=dropped)
     call = functools.partial(_call, kernel, "attention_backward", seed, score_bias, window, interpret)
-    by_query = (queries, gradient, *softmax)
+    by_query = (queries, gradient, *softmax, *([] if mixed is None else [mixed]))
     *gradients, sums = call(by_query, keys_and_values, (output,), (output, output, sums))
     return tuple(gradients), sums[:, :, :3], None, None
 
@@ -195,17 +139,9 @@ def _call(  # type: ignore[no-untyped-def]
         return pl.BlockSpec((1, step.heads, *array.shape[2:]), lambda b, n, i: (b, n, 0, 0))
 
     keys, seen = score_bias.shape[1], min(step.queries, score_bias.shape[2])
-    whole = (step.heads, width, length + 2 * step.margin)
-    near = [pltpu.VMEM(whole, array.dtype) for array in by_head if step.margin]
-    added = [pltpu.VMEM(whole, jnp.float32) for _ in outputs_by_head[:2] if step.queries < length]
-    num_scratch = len(near) + len(added)
-
-    def compute(*references) -> None:  # type: ignore[no-untyped-def]
-        last = len(references) - num_scratch
-        kernel(*references[:last], scratch=references[last:], step=step)
-
+    parts = outputs_by_head[:2] if step.queries < length else ()
     call = pl.pallas_call(
-        compute,
+        functools.partial(kernel, step=step),
         grid=(batch, heads // step.heads, length // step.queries),
         in_specs=[
             pl.BlockSpec(memory_space=pltpu.SMEM),
@@ -215,7 +151,7 @@ def _call(  # type: ignore[no-untyped-def]
         ],
         out_specs=(*map(some_queries, outputs_by_query), *map(whole_heads, outputs_by_head)),
         out_shape=(*outputs_by_query, *outputs_by_head),
-        scratch_shapes=[*near, *added],
+        scratch_shapes=[pltpu.VMEM((step.heads, *part.shape[2:]), jnp.float32) for part in parts],
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
         name=name if window is None else f"{name}_window_{window}",
         interpret=interpret,
@@ -224,76 +160,95 @@ def _call(  # type: ignore[no-untyped-def]
 
 
 def _forward(  # type: ignore[no-untyped-def]
-    seed, score_bias, q, k, v, output, statistics, *words, num_heads: int, dropped: int, scratch, step: Step
+    seed, score_bias, q, k, v, output, statistics, *words, num_heads: int, dropped: int, step: Step
 ) -> None:
-    k_HKT, v_HKT = _seen((k, v), scratch, step)
-    scores_HTQ = _scores(_scaled(q[0]), k_HKT, score_bias[0])
-    largest = scores_HTQ.max(axis=1, keepdims=True)
-    exponentials_HTQ = jnp.exp(scores_HTQ - largest)
-    inverse_sums = 1 / exponentials_HTQ.sum(axis=1, keepdims=True)
-    statistics[0, :, 0:1], statistics[0, :, 1:2] = largest, inverse_sums
-    if dropped:
-        kept = _kept(seed, num_heads, exponentials_HTQ.shape, dropped)
-        words[0][0] = _packed(kept, bits_of_word(step))
-        exponentials_HTQ = jnp.where(kept, exponentials_HTQ, 0.0)
-    # Far fewer outputs than scores are divided by the sums.
-    mixed_HKQ = _product(v_HKT, exponentials_HTQ.astype(output.dtype), 2, 1)
-    output[0] = (mixed_HKQ * (inverse_sums * scale_up(dropped))).astype(output.dtype)
+    k_HKT, v_HKT = (_with_margins(x[0], step) for x in (k, v))
+    for number, (queries, keys) in enumerate(step.tiles):
+        bias = _of_queries(score_bias, queries)
+        scores_HTQ = _scores(_scaled(q[0, :, :, queries]), k_HKT[:, :, keys], bias)
+        largest = scores_HTQ.max(axis=1, keepdims=True)
+        exponentials_HTQ = jnp.exp(scores_HTQ - largest)
+        inverse_sums = 1 / exponentials_HTQ.sum(axis=1, keepdims=True)
+        statistics[0, :, 0:1, queries], statistics[0, :, 1:2, queries] = largest, inverse_sums
+        if dropped:
+            kept = _kept(seed, num_heads, exponentials_HTQ.shape, dropped, number)
+            words[0][0, :, :, queries] = _packed(kept, step.bits_of_word)
+            exponentials_HTQ = jnp.where(kept, exponentials_HTQ, 0.0)
+        # Far fewer outputs than scores are divided by the sums.
+        mixed_HKQ = _product(v_HKT[:, :, keys], exponentials_HTQ.astype(output.dtype), 2, 1)
+        output[0, :, :, queries] = (mixed_HKQ * (inverse_sums * scale_up(dropped))).astype(output.dtype)
 
 
-def _backward(seed, score_bias, q, gradient, statistics, *others, dropped: int, scratch, step: Step) -> None:  # type: ignore[no-untyped-def]
-    words, k, v, dq, dk, dv, sums = others if dropped else (None, *others)
-    near, added = scratch[:-2], scratch[-2:]
-    q_HKQ, gradient_HKQ = _scaled(q[0]), gradient[0]
-    k_HKT, v_HKT = _seen((k, v), near, step)
-    largest, inverse_sums = statistics[0, :, 0:1], statistics[0, :, 1:2]
-    softmax_HTQ = jnp.exp(_scores(q_HKQ, k_HKT, score_bias[0]) - largest) * inverse_sums
+def _backward(seed, score_bias, q, gradient, *others, dropped: int, step: Step) -> None:  # type: ignore[no-untyped-def]
+    references = iter(others)
+    statistics = next(references)
+    words = next(references) if dropped else None
+    mixed = next(references) if step.takes_output else None
+    k, v, dq, dk, dv, sums, *added = references
+    k_HKT, v_HKT = (_with_margins(x[0], step) for x in (k, v))
     # What is kept is scaled up where there are fewer numbers: in the results.
     scale = scale_up(dropped)
-    probabilities_HTQ = softmax_HTQ
-    if dropped:
-        probabilities_HTQ = jnp.where(_unpacked(words[0], bits_of_word(step)), softmax_HTQ, 0.0)
-    dv_HKT = _product(gradient_HKQ, probabilities_HTQ.astype(dv.dtype), 2, 2) * scale
-    # With d the gradient of the probabilities, that of the scores is p d - softmax * sum(p d).
-    weighted_HTQ = probabilities_HTQ * _product(v_HKT, gradient_HKQ, 1, 1)
-    dscores_HTQ = weighted_HTQ - softmax_HTQ * weighted_HTQ.sum(axis=1, keepdims=True)
-    dscores_HTQ = dscores_HTQ.astype(dq.dtype)
-    dq[0] = _scaled(_product(k_HKT, dscores_HTQ, 2, 1) * scale).astype(dq.dtype)
-    dk_HKT = _product(q_HKQ, dscores_HTQ, 2, 2) * scale
+    tiles_of_dk, tiles_of_dv = [], []
+    for queries, keys in step.tiles:
+        q_HKQ, gradient_HKQ = _scaled(q[0, :, :, queries]), gradient[0, :, :, queries]
+        scores_HTQ = _scores(q_HKQ, k_HKT[:, :, keys], _of_queries(score_bias, queries))
+        largest, inverse_sums = statistics[0, :, 0:1, queries], statistics[0, :, 1:2, queries]
+        softmax_HTQ = jnp.exp(scores_HTQ - largest) * inverse_sums
+        probabilities_HTQ = softmax_HTQ
+        if dropped:
+            kept = _unpacked(words[0, :, :, queries], step.bits_of_word)
+            probabilities_HTQ = jnp.where(kept, softmax_HTQ, 0.0)
+        tiles_of_dv.append(_product(gradient_HKQ, probabilities_HTQ.astype(dv.dtype), 2, 2) * scale)
+        # With d the gradient of the probabilities, that of the scores is p d - softmax * sum(p d).
+        d_HTQ = _product(v_HKT[:, :, keys], gradient_HKQ, 1, 1)
+        if mixed is None:
+            sums_H1Q = (probabilities_HTQ * d_HTQ).sum(axis=1, keepdims=True)
+        else:
+            products = mixed[0, :, :, queries].astype(jnp.float32) * gradient_HKQ.astype(jnp.float32)
+            sums_H1Q = products.sum(axis=1, keepdims=True) / scale
+        if dropped:
+            dscores_HTQ = probabilities_HTQ * d_HTQ - softmax_HTQ * sums_H1Q
+        else:
+            dscores_HTQ = softmax_HTQ * (d_HTQ - sums_H1Q)
+        dscores_HTQ = dscores_HTQ.astype(dq.dtype)
+        dq_HKQ = _product(k_HKT[:, :, keys], dscores_HTQ, 2, 1) * scale
+        dq[0, :, :, queries] = _scaled(dq_HKQ).astype(dq.dtype)
+        tiles_of_dk.append(_product(q_HKQ, dscores_HTQ, 2, 2) * scale)
+    dk_HKT, dv_HKT = (_of_all_keys(tiles, step) for tiles in (tiles_of_dk, tiles_of_dv))
     if added:
-        _add_up((dk_HKT, dv_HKT), added, step, (dk, dv), sums)
+        _add_up((dk_HKT, dv_HKT), added, (dk, dv), sums)
         sums[0] += _sum_in_row(0, dq[0])
     else:
         dk[0], dv[0] = dk_HKT.astype(dk.dtype), dv_HKT.astype(dv.dtype)
         sums[0] = sum(_sum_in_row(i, x[0]) for i, x in enumerate((dq, dk, dv)))
 
 
-def _seen(keys_and_values, near, step: Step) -> list[jax.Array]:  # type: ignore[no-untyped-def]
-    """Keys and values of this step, [H, K, T] each.
+def _of_queries(score_bias, queries: slice) -> jax.Array:  # type: ignore[no-untyped-def]
+    """The bias of a tile's queries, [T, Q], or [T, 1] if it is that of all."""
+    return score_bias[0, :, queries] if score_bias.shape[2] > 1 else score_bias[0]
 
-    In a window the first step of a head puts zeros before and after all of them, in `near`; there the keys of
-    each step begin where a register does.
-    """
+
+def _with_margins(x_HKT: jax.Array, step: Step) -> jax.Array:
+    """Zeros before and after keys or values, so that those of each tile begin where a register does."""
     if not step.margin:
-        return [array[0] for array in keys_and_values]
-
-    @pl.when(pl.program_id(2) == 0)
-    def _() -> None:
-        for array, padded in zip(keys_and_values, near, strict=True):
-            beside = jnp.zeros((*array.shape[1:3], step.margin), array.dtype)
-            padded[...] = jnp.concatenate([beside, array[0], beside], axis=2)
-
-    return [padded[:, :, _where_seen(step)] for padded in near]
+        return x_HKT
+    beside = jnp.zeros((*x_HKT.shape[:2], step.margin), x_HKT.dtype)
+    return jnp.concatenate([beside, x_HKT, beside], axis=2)
 
 
-def _where_seen(step: Step) -> slice | pl.Slice:
-    """Where the keys of this step are among those of its heads, margins included."""
+def _of_all_keys(tiles: list[jax.Array], step: Step) -> jax.Array:
+    """The sum of what each tile has found of its keys, [H, K, T] for all keys of the heads."""
     if not step.margin:
-        return slice(None)
-    return pl.ds(pl.multiple_of(pl.program_id(2) * step.queries, _LANES), step.keys)
+        return tiles[0]
+    blocks: dict[int, jax.Array] = {}
+    for first, tile in enumerate(tiles):
+        for number, block in enumerate(jnp.split(tile, step.keys // LANES, axis=2), start=first):
+            blocks[number] = blocks[number] + block if number in blocks else block
+    whole = jnp.concatenate(list(blocks.values()), axis=2)
+    return whole[:, :, step.margin : step.margin + step.queries]
 
 
-def _add_up(terms, added, step: Step, outputs, sums) -> None:  # type: ignore[no-untyped-def]
+def _add_up(terms, added, outputs, sums) -> None:  # type: ignore[no-untyped-def]
     """Adds to what the steps of a head have found so far, [H, K, T] each; the last step writes the sums, and
     those over positions."""
 
@@ -304,19 +259,19 @@ def _add_up(terms, added, step: Step, outputs, sums) -> None:  # type: ignore[no
             array[...] = jnp.zeros(array.shape, array.dtype)
 
     for array, term in zip(added, terms, strict=True):
-        array[:, :, _where_seen(step)] += term
+        array[...] += term
 
     @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
     def _() -> None:
         for number, (output, array) in enumerate(zip(outputs, added, strict=True), start=1):
-            output[0] = array[:, :, step.margin : step.margin + output.shape[-1]].astype(output.dtype)
+            output[0] = array[...].astype(output.dtype)
             sums[0] += _sum_in_row(number, output[0])
 
 
 def _sum_in_row(row: int, x_HKT: jax.Array) -> jax.Array:
     """float32 [H, 8, K]: one row is the sum over positions, the others are 0. Done as a matrix product."""
     heads, _, length = x_HKT.shape
-    rows = jax.lax.broadcasted_iota(jnp.int32, (heads, _SUBLANES, length), 1)
+    rows = jax.lax.broadcasted_iota(jnp.int32, (heads, SUBLANES, length), 1)
     return _product((rows == row).astype(x_HKT.dtype), x_HKT, 2, 2)
 
 
@@ -339,18 +294,14 @@ def _product(x: jax.Array, y: jax.Array, x_axis: int, y_axis: int) -> jax.Array:
     return jax.lax.dot_general(x, y, axes, preferred_element_type=jnp.float32)
 
 
-def _kept(seed, num_heads: int, shape: tuple[int, ...], dropped: int) -> jax.Array:  # type: ignore[no-untyped-def]
+def _kept(seed, num_heads: int, shape: tuple[int, ...], dropped: int, tile: int) -> jax.Array:  # type: ignore[no-untyped-def]
     """bool [H, T, Q], False where an element is dropped; (key, row, head, position) decides."""
     heads, _, queries = shape
     row = seed[2] + pl.program_id(0).astype(jnp.uint32)
     first_head = row * num_heads + seed[3] + (pl.program_id(1) * heads).astype(jnp.uint32)
-    first_query = (pl.program_id(2) * queries).astype(jnp.uint32) if pl.num_programs(2) > 1 else None
+    number = pl.program_id(2) + tile
+    first_query = (number * queries).astype(jnp.uint32) if pl.num_programs(2) > 1 or tile else None
     return keep(seed[0], seed[1], first_head, shape, dropped, first_query)
-
-
-def bits_of_word(step: Step) -> int:
-    """How many keys' bits one word holds, such that the words of all keys fill whole registers."""
-    return 32 if step.keys % (32 * _SUBLANES) == 0 else 16
 
 
 def _packed(bits_HTQ: jax.Array, bits: int) -> jax.Array:

@@ -20,7 +20,8 @@ import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
 from bert_jax.model import rotation_kernel_tpu
-from bert_jax.model.attention_kernel_tpu import fused_attention, step_of
+from bert_jax.model.attention_kernel_tpu import fused_attention
+from bert_jax.model.attention_tiling import step_of
 from bert_jax.model.dropout import num_dropped
 from bert_jax.tpu.hlo import Kernel
 from bert_jax.tpu.topology import Slice, open_slice
@@ -29,7 +30,7 @@ _BUNDLE = re.compile(r"^ *0(x[0-9a-f]+)? .*", re.MULTILINE)
 _BRANCH = re.compile(r"sbr\.rel \(!?%\w+\) target = \$region(\d+)")
 # Arrays [B, N, K, T] in bfloat16; two numbers of each softmax are moved as well, and with dropout a bit of
 # each score.
-_MOVED_FORWARD, _MOVED_BACKWARD = 4, 7
+_MOVED_FORWARD, _MOVED_BACKWARD = 4, 7  # and what attention returned, if the backward pass takes it
 
 
 def kernel_cycles(where: Slice, dropout_rate: float, kernel: Kernel) -> int:
@@ -57,7 +58,7 @@ def kernel_cycles(where: Slice, dropout_rate: float, kernel: Kernel) -> int:
     dropped = num_dropped(dropout_rate)
     schedule = schedules(where.name, heads, width, length, score_bias[2], dropped, window)[name]
     bundles = schedule.of_every_step + schedule.of_some_step / steps_of_a_head
-    moved = _MOVED_FORWARD if name == "attention_forward" else _MOVED_BACKWARD
+    moved = _MOVED_FORWARD if name == "attention_forward" else _MOVED_BACKWARD + step.takes_output
     of_a_query = 2 * moved * width + 8 + (step.keys / 8 if dropped else 0)
     # It stays where it is while the next step adds the same.
     bias = 4 * math.prod(score_bias) * (groups if steps_of_a_head > 1 else 1)

@@ -17,7 +17,7 @@ import pytest
 from jax.extend.random import threefry_2x32
 from jax.sharding import AxisType
 
-from bert_jax.model import attention_kernel_gpu, attention_kernel_tpu, threefry
+from bert_jax.model import attention_kernel_gpu, attention_tiling, threefry
 from bert_jax.model.attention import (
     Projections,
     attend,
@@ -27,7 +27,7 @@ from bert_jax.model.attention import (
     attention_bias,
     attention_scores,
 )
-from bert_jax.model.attention_kernel_tpu import Step
+from bert_jax.model.attention_tiling import Step
 from bert_jax.model.dropout import RESOLUTION, num_dropped
 from bert_jax.model.encoder import Encoder
 from bert_jax.model_config import ModelConfig
@@ -108,8 +108,8 @@ def test_outputs_and_gradients_are_those_of_the_plain_operations(
     bias: str, dropout: str, queries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if queries < LENGTH:
-        monkeypatch.setattr(attention_kernel_tpu, "_MOST_SCORES", queries * LENGTH)
-    assert attention_kernel_tpu.step_of(HEADS, WIDTH, LENGTH).queries == queries
+        monkeypatch.setattr(attention_tiling, "_MOST_SCORES", queries * LENGTH)
+    assert attention_tiling.step_of(HEADS, WIDTH, LENGTH).queries == queries
     key = jax.random.key(9) if dropout == "with_dropout" else None
     fused = functools.partial(attend_fused, interpret=INTERPRET)
     check_outputs_and_gradients(fused, kept_on_tpu, BIASES[bias], key)
@@ -184,11 +184,11 @@ def test_draws_drop_their_share_and_differ_by_head_and_key() -> None:
 
 
 def test_only_sizes_that_fill_registers_and_fit_are_taken() -> None:
-    taken = [t for t in range(1, 2500) if attention_kernel_tpu.fits(t, t, 64, jnp.bfloat16)]
+    taken = [t for t in range(1, 2500) if attention_tiling.fits(t, t, 64, jnp.bfloat16)]
     assert taken == list(range(128, 2049, 128))
-    assert not attention_kernel_tpu.fits(21, 128, 64, jnp.bfloat16)  # the last layer's predicted positions
-    assert not attention_kernel_tpu.fits(128, 128, 64, jnp.float32)
-    assert not attention_kernel_tpu.fits(128, 128, 24, jnp.bfloat16)
+    assert not attention_tiling.fits(21, 128, 64, jnp.bfloat16)  # the last layer's predicted positions
+    assert not attention_tiling.fits(128, 128, 64, jnp.float32)
+    assert not attention_tiling.fits(128, 128, 24, jnp.bfloat16)
 
 
 @pytest.mark.parametrize(("length", "bits"), [(64, 8), (192, 8), (512, 8), (576, 16), (1088, 32), (2048, 32)])
@@ -255,18 +255,20 @@ def test_a_program_for_gpus_has_the_kernel(dtype: str, kernels: int) -> None:
         (12, 64, 1024, None, Step(1, 512, 1024)),
         (12, 64, 2048, None, Step(1, 256, 2048)),
         (12, 64, 384, 64, Step(3, 384, 384)),
-        (12, 64, 512, 64, Step(12, 128, 256, 64)),
-        (12, 64, 1024, 64, Step(6, 128, 256, 64)),
-        (6, 128, 1024, 64, Step(3, 128, 256, 64)),
-        (12, 64, 1024, 65, Step(6, 128, 384, 128)),
-        (12, 64, 2048, 64, Step(3, 128, 256, 64)),
-        (12, 64, 2048, 130, Step(3, 128, 512, 192)),
+        (12, 64, 512, 64, Step(12, 512, 256, 64)),
+        (12, 64, 1024, 64, Step(6, 1024, 256, 64)),
+        (24, 32, 1024, 64, Step(6, 1024, 256, 64)),
+        (6, 128, 1024, 64, Step(3, 1024, 256, 64)),
+        (12, 64, 1024, 65, Step(4, 1024, 384, 128)),
+        (12, 64, 2048, 64, Step(2, 2048, 256, 64)),
+        (12, 64, 2048, 256, Step(1, 2048, 640, 256)),
+        (12, 64, 2048, 448, Step(1, 256, 2048)),
     ],
 )
 def test_a_step_has_as_much_as_fits(
     heads: int, width: int, length: int, window: int | None, step: Step
 ) -> None:
-    assert attention_kernel_tpu.step_of(heads, width, length, window) == step
+    assert attention_tiling.step_of(heads, width, length, window) == step
 
 
 def test_a_bias_of_each_head_is_left_to_the_plain_operations() -> None:
@@ -275,7 +277,7 @@ def test_a_bias_of_each_head_is_left_to_the_plain_operations() -> None:
     slopes = jnp.arange(1.0, HEADS + 1)[:, None, None]
     distance = jnp.abs(jnp.arange(LENGTH)[:, None] - jnp.arange(LENGTH))
     bias = BIASES["padded"] - (slopes * distance)[None]
-    assert attention_kernel_tpu.fits(LENGTH, LENGTH, WIDTH, jnp.bfloat16)
+    assert attention_tiling.fits(LENGTH, LENGTH, WIDTH, jnp.bfloat16)
     mixed = jax.jit(attend, static_argnums=(3, 4))(projections, bias, None, 0.0, True)
     np.testing.assert_array_equal(
         mixed, jax.jit(attend_plainly, static_argnums=3)(projections, bias, None, 0.0)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
 
 import jax
@@ -18,7 +19,7 @@ from bert_jax.model.attention import (
     attend_plainly,
     attention_bias,
 )
-from bert_jax.model.attention_kernel_tpu import Step, step_of
+from bert_jax.model.attention_tiling import Step, step_of
 from bert_jax.model.encoder import Encoder
 from bert_jax.model.size import num_scores
 from bert_jax.model_config import ModelConfig
@@ -83,7 +84,7 @@ def test_outputs_and_gradients_are_those_of_all_scores(
 @pytest.mark.parametrize(("window", "margin", "kind"), [(64, 64, "packed"), (100, 128, "padded")])
 def test_the_kernel_computes_the_keys_near_a_query(window: int, margin: int, kind: str) -> None:
     length = 768
-    assert step_of(HEADS, KERNEL_WIDTH, length, window) == Step(HEADS, 128, 128 + 2 * margin, margin)
+    assert step_of(HEADS, KERNEL_WIDTH, length, window) == Step(HEADS, 768, 128 + 2 * margin, margin)
     mask, instances, _ = masks_of(length)
     bias = attention_bias(ModelConfig(attention_window=window), mask, instances if kind == "packed" else None)
     projections = projections_of(length, KERNEL_WIDTH)
@@ -147,6 +148,20 @@ def test_the_kernel_drops_the_same_in_both_passes() -> None:
     ]  # of each query the sum of what is kept, scaled up
     assert abs(kept.mean() - 1) < 0.02
     assert len(np.unique(kept)) > 0.9 * kept.size
+
+
+def test_the_kernel_drops_something_else_in_each_tile() -> None:
+    length, window = 768, 64
+    zeros = [(0 * product, 0 * bias) for product, bias in projections_of(length, KERNEL_WIDTH)]
+    projections = (*zeros[:2], (zeros[2][0] + 1, zeros[2][1]))
+    bias = attention_bias(ModelConfig(attention_window=window), jnp.ones((ROWS, length), jnp.int32))
+    # Every query gives each of its 129 keys the same weight, so the output counts those that are kept.
+    counts = attend_fused(projections, bias, jax.random.key(3), 0.5, window=window, interpret=INTERPRET)[
+        ..., 0
+    ]
+    in_tiles = np.asarray(counts).reshape(ROWS, length // 128, 128, HEADS)[:, 1:-1]
+    for first, second in itertools.combinations(range(in_tiles.shape[1]), 2):
+        assert (in_tiles[:, first] != in_tiles[:, second]).mean() > 0.8
 
 
 def batch_of(length: int) -> Batch:
