@@ -195,7 +195,7 @@ def _backward(seed, score_bias, q, gradient, *others, dropped: int, step: Step) 
         largest, inverse_sums = statistics[0, :, 0:1, queries], statistics[0, :, 1:2, queries]
         softmax_HTQ = jnp.exp(scores_HTQ - largest) * inverse_sums
         probabilities_HTQ = softmax_HTQ
-        if dropped:
+        if words is not None:
             kept = _unpacked(words[0, :, :, queries], step.bits_of_word)
             probabilities_HTQ = jnp.where(kept, softmax_HTQ, 0.0)
         tiles_of_dv.append(_product(gradient_HKQ, probabilities_HTQ.astype(dv.dtype), 2, 2) * scale)
@@ -206,7 +206,7 @@ def _backward(seed, score_bias, q, gradient, *others, dropped: int, step: Step) 
         else:
             products = mixed[0, :, :, queries].astype(jnp.float32) * gradient_HKQ.astype(jnp.float32)
             sums_H1Q = products.sum(axis=1, keepdims=True) / scale
-        if dropped:
+        if words is not None:
             dscores_HTQ = probabilities_HTQ * d_HTQ - softmax_HTQ * sums_H1Q
         else:
             dscores_HTQ = softmax_HTQ * (d_HTQ - sums_H1Q)
