@@ -423,6 +423,12 @@ def test_what_is_no_run_is_refused(tmp_path: Path, refused: Refused) -> None:
     (begun / "results.json").unlink()
     assert "name the directory of a run, or of several" in error()
     assert f"{tmp_path} is not the work directory of a run" in error(str(tmp_path))
+    study = tmp_path / "study"
+    study.mkdir()
+    (study / "study.json").write_text("{}")
+    assert f"{study} is the directory of a study; add --report to its `bert-jax study` command" in error(
+        str(study)
+    )
     assert f"{begun} is not finished; run its `bert-jax finetune` again" in error(str(begun))
     assert "each setting of the grid has a seed that diverged" in error(str(lost))
     damaged = finetuned(tmp_path / "damaged", "cola", {2e-5: (0.5,)}, "m")

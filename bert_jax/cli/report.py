@@ -14,6 +14,7 @@ from bert_jax.report import finetuning, pretraining
 from bert_jax.report.curves import check_plot, draw_curves
 from bert_jax.report.finetuning import Cell, Score, by_line, find_columns, read_score
 from bert_jax.report.pretraining import Group, group_runs, notes, read_run, settings_that_differ
+from bert_jax.studies.directory import STUDY_FILE
 from bert_jax.study import Finetuned, published_of
 from bert_jax.workdir.grid import RESULTS_FILE, TRIALS_DIRECTORY, not_finished
 from bert_jax.workdir.record import hash_of_settings
@@ -26,7 +27,7 @@ def run(args: Report) -> None:
     """Prints the tables and writes the files.
 
     Raises:
-      UserError: a directory that is no run, a fine-tuning that is not finished, a plot that cannot be made.
+      UserError: no run in a directory, a fine-tuning that is not finished, a plot that cannot be made.
     """
     directories = list(dict.fromkeys(args.runs))
     finetuned = [directory for directory in directories if (directory / RESULTS_FILE).exists()]
@@ -53,6 +54,10 @@ def _check_files(args: Report, pretrained: Sequence[Path], finetuned: Sequence[P
             raise UserError("--plot draws the curves of pretraining runs; name one")
         check_plot(args.plot)
     for directory in pretrained:
+        if (directory / STUDY_FILE).exists():
+            raise UserError(
+                f"{directory} is the directory of a study; add --report to its `bert-jax study` command"
+            )
         if (directory / TRIALS_DIRECTORY).is_dir():
             raise not_finished(directory)
 
