@@ -152,7 +152,9 @@ def _call(  # type: ignore[no-untyped-def]
         out_specs=(*map(some_queries, outputs_by_query), *map(whole_heads, outputs_by_head)),
         out_shape=(*outputs_by_query, *outputs_by_head),
         scratch_shapes=[pltpu.VMEM((step.heads, *part.shape[2:]), jnp.float32) for part in parts],
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel", "parallel", "arbitrary"), vmem_limit_bytes=step.memory
+        ),
         name=name if window is None else f"{name}_window_{window}",
         interpret=interpret,
     )
@@ -188,8 +190,9 @@ def _backward(seed, score_bias, q, gradient, *others, dropped: int, step: Step) 
     k_HKT, v_HKT = (_with_margins(x[0], step) for x in (k, v))
     # What is kept is scaled up where there are fewer numbers: in the results.
     scale = scale_up(dropped)
-    tiles_of_dk, tiles_of_dv = [], []
-    for queries, keys in step.tiles:
+    dk_blocks: dict[int, jax.Array] = {}
+    dv_blocks: dict[int, jax.Array] = {}
+    for number, (queries, keys) in enumerate(step.tiles):
         q_HKQ, gradient_HKQ = _scaled(q[0, :, :, queries]), gradient[0, :, :, queries]
         scores_HTQ = _scores(q_HKQ, k_HKT[:, :, keys], _of_queries(score_bias, queries))
         largest, inverse_sums = statistics[0, :, 0:1, queries], statistics[0, :, 1:2, queries]
@@ -198,7 +201,8 @@ def _backward(seed, score_bias, q, gradient, *others, dropped: int, step: Step) 
         if words is not None:
             kept = _unpacked(words[0, :, :, queries], step.bits_of_word)
             probabilities_HTQ = jnp.where(kept, softmax_HTQ, 0.0)
-        tiles_of_dv.append(_product(gradient_HKQ, probabilities_HTQ.astype(dv.dtype), 2, 2) * scale)
+        dv_HKT = _product(gradient_HKQ, probabilities_HTQ.astype(dv.dtype), 2, 2) * scale
+        _add_blocks(dv_blocks, number, dv_HKT, step)
         # With d the gradient of the probabilities, that of the scores is p d - softmax * sum(p d).
         d_HTQ = _product(v_HKT[:, :, keys], gradient_HKQ, 1, 1)
         if mixed is None:
@@ -213,8 +217,8 @@ def _backward(seed, score_bias, q, gradient, *others, dropped: int, step: Step) 
         dscores_HTQ = dscores_HTQ.astype(dq.dtype)
         dq_HKQ = _product(k_HKT[:, :, keys], dscores_HTQ, 2, 1) * scale
         dq[0, :, :, queries] = _scaled(dq_HKQ).astype(dq.dtype)
-        tiles_of_dk.append(_product(q_HKQ, dscores_HTQ, 2, 2) * scale)
-    dk_HKT, dv_HKT = (_of_all_keys(tiles, step) for tiles in (tiles_of_dk, tiles_of_dv))
+        _add_blocks(dk_blocks, number, _product(q_HKQ, dscores_HTQ, 2, 2) * scale, step)
+    dk_HKT, dv_HKT = (_without_margins(blocks, step) for blocks in (dk_blocks, dv_blocks))
     if added:
         _add_up((dk_HKT, dv_HKT), added, (dk, dv), sums)
         sums[0] += _sum_in_row(0, dq[0])
@@ -236,16 +240,17 @@ def _with_margins(x_HKT: jax.Array, step: Step) -> jax.Array:
     return jnp.concatenate([beside, x_HKT, beside], axis=2)
 
 
-def _of_all_keys(tiles: list[jax.Array], step: Step) -> jax.Array:
-    """The sum of what each tile has found of its keys, [H, K, T] for all keys of the heads."""
-    if not step.margin:
-        return tiles[0]
-    blocks: dict[int, jax.Array] = {}
-    for first, tile in enumerate(tiles):
-        for number, block in enumerate(jnp.split(tile, step.keys // LANES, axis=2), start=first):
-            blocks[number] = blocks[number] + block if number in blocks else block
-    whole = jnp.concatenate(list(blocks.values()), axis=2)
-    return whole[:, :, step.margin : step.margin + step.queries]
+def _add_blocks(blocks: dict[int, jax.Array], tile: int, x_HKT: jax.Array, step: Step) -> None:
+    """Adds what a tile has found of its keys to that of the tiles before it, whose keys it shares."""
+    parts = jnp.split(x_HKT, step.keys // LANES, axis=2) if step.margin else [x_HKT]
+    for number, part in enumerate(parts, start=tile):
+        blocks[number] = blocks[number] + part if number in blocks else part
+
+
+def _without_margins(blocks: dict[int, jax.Array], step: Step) -> jax.Array:
+    """[H, K, T] of all keys of the heads."""
+    whole_HKT = jnp.concatenate(list(blocks.values()), axis=2)
+    return whole_HKT[:, :, step.margin : whole_HKT.shape[2] - step.margin]
 
 
 def _add_up(terms, added, outputs, sums) -> None:  # type: ignore[no-untyped-def]

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-_LANES = 128
+from bert_jax.model.attention_tiling import LANES, largest_divisor
+
 _SUBLANES = 16  # of bfloat16
 # Most elements of one step: those that come and go, with the tables, fit the vector memory.
 _MOST = 16 * 64 * 512
@@ -21,13 +22,17 @@ _MOST = 16 * 64 * 512
 
 def fits(length: int, head_width: int, dtype: jax.typing.DTypeLike) -> bool:
     """Whether the kernel takes arrays [B, N, K, T] of these sizes."""
-    return length % _LANES == 0 and head_width % (2 * _SUBLANES) == 0 and dtype == jnp.bfloat16
+    return (
+        length % LANES == 0
+        and head_width % (2 * _SUBLANES) == 0
+        and head_width * length <= _MOST
+        and dtype == jnp.bfloat16
+    )
 
 
 def heads_of_step(heads: int, width: int, length: int) -> int:
     """How many of the heads of a row one step rotates."""
-    most = max(1, _MOST // (width * length))
-    return max(count for count in range(1, heads + 1) if heads % count == 0 and count <= most)
+    return largest_divisor(heads, _MOST // (width * length))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))

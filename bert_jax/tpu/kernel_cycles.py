@@ -1,4 +1,4 @@
-"""Cycles of the kernels of attention, for which a program's text has no estimate.
+"""Cycles of the kernels of attention and of rotary positions, for which a program's text has no estimate.
 
 On request the compiler writes a kernel's final schedule: the bundles of instructions of a step, each of
 which takes a cycle. The request must be made before libtpu is loaded, and the answer is a hundred megabytes,
@@ -28,6 +28,8 @@ from bert_jax.tpu.topology import Slice, open_slice
 
 _BUNDLE = re.compile(r"^ *0(x[0-9a-f]+)? .*", re.MULTILINE)
 _BRANCH = re.compile(r"sbr\.rel \(!?%\w+\) target = \$region(\d+)")
+# A kernel is compiled by itself with so many rows that their arrays do not fit the vector memory all at once.
+_ROWS = 64
 # Arrays [B, N, K, T] in bfloat16; two numbers of each softmax are moved as well, and with dropout a bit of
 # each score.
 _MOVED_FORWARD, _MOVED_BACKWARD = 4, 7  # and what attention returned, if the backward pass takes it
@@ -38,7 +40,7 @@ def kernel_cycles(where: Slice, dropout_rate: float, kernel: Kernel) -> int:
 
     A step takes one cycle for each bundle or, if that is longer, the time to move its arrays from the chip's
     memory and back, which happens at the same time. What only the first or the last step of a head does is
-    counted for these alone. A chip's cores share the steps.
+    counted for these alone. A chip's cores share the heads.
 
     Args:
       where: the slice.
@@ -52,17 +54,17 @@ def kernel_cycles(where: Slice, dropout_rate: float, kernel: Kernel) -> int:
         return _rotation_cycles(where, kernel)
     score_bias, (rows, heads, width, length) = kernel.operands[1:3]
     name, _, window = kernel.name.partition("_window_")
-    step = step_of(heads, width, length, int(window) if window else None)
+    with where.in_use():
+        step = step_of(heads, width, length, int(window) if window else None)
     groups, steps_of_a_head = heads // step.heads, length // step.queries
-    steps = rows * groups * steps_of_a_head
     dropped = num_dropped(dropout_rate)
     schedule = schedules(where.name, heads, width, length, score_bias[2], dropped, window)[name]
     bundles = schedule.of_every_step + schedule.of_some_step / steps_of_a_head
     moved = _MOVED_FORWARD if name == "attention_forward" else _MOVED_BACKWARD + step.takes_output
-    of_a_query = 2 * moved * width + 8 + (step.keys / 8 if dropped else 0)
+    of_a_query = 2 * moved * width + 8 + (4 * step.keys / step.bits_of_word if dropped else 0)
     # It stays where it is while the next step adds the same.
     bias = 4 * math.prod(score_bias) * (groups if steps_of_a_head > 1 else 1)
-    return _longer(where, steps, bundles, of_a_query * rows * heads * length + bias)
+    return _longer(where, rows * groups, bundles * steps_of_a_head, of_a_query * rows * heads * length + bias)
 
 
 def _rotation_cycles(where: Slice, kernel: Kernel) -> int:
@@ -73,10 +75,11 @@ def _rotation_cycles(where: Slice, kernel: Kernel) -> int:
     return _longer(where, steps, schedule.of_every_step, moved)
 
 
-def _longer(where: Slice, steps: int, bundles: float, moved: float) -> int:
-    """Cycles of computing, by all cores, or of moving so many bytes."""
+def _longer(where: Slice, parts: int, bundles: float, moved: float) -> int:
+    """Cycles of moving so many bytes or, if that is longer, of computing parts of so many bundles each, which
+    a chip's cores share."""
     seconds = moved / where.chip.hbm_bandwidth
-    return int(max(bundles * -(-steps // where.chip.cores), seconds * where.chip.clock_hz))
+    return int(max(bundles * -(-parts // where.chip.cores), seconds * where.chip.clock_hz))
 
 
 class Schedule(NamedTuple):
@@ -152,7 +155,7 @@ def _compile_attention(
     dropped: int,
     window: int | None = None,
 ) -> None:
-    """Compiles the forward and the backward kernel for one row."""
+    """Compiles the forward and the backward kernel."""
     shape = functools.partial(_shape, where)
 
     def forward_and_backward(projections, biases, score_bias, seed):  # type: ignore[no-untyped-def]
@@ -162,20 +165,20 @@ def _compile_attention(
         output, gradients = jax.vjp(attend, projections, biases)
         return output, gradients(output)
 
-    projection = shape(1, heads, width, length)
+    projection = shape(_ROWS, heads, width, length)
     jax.jit(forward_and_backward).lower(
         (projection, projection, projection),
-        shape(1, heads, 3, width, dtype=jnp.float32),
-        shape(1, length, bias_queries, dtype=jnp.float32),
+        shape(_ROWS, heads, 3, width, dtype=jnp.float32),
+        shape(_ROWS, length, bias_queries, dtype=jnp.float32),
         shape(4, dtype=jnp.uint32),
     ).compile()
 
 
 def _compile_rotation(where: Slice, heads: int, width: int, length: int) -> None:
-    """Compiles the kernel for one row."""
-    table = _shape(where, 1, width // 2, length, dtype=jnp.float32)
+    """Compiles the kernel."""
+    table = _shape(where, _ROWS, width // 2, length, dtype=jnp.float32)
     rotate = jax.jit(functools.partial(rotation_kernel_tpu.rotate, interpret=False))
-    rotate.lower(_shape(where, 1, heads, width, length), table, table).compile()
+    rotate.lower(_shape(where, _ROWS, heads, width, length), table, table).compile()
 
 
 def _shape(where: Slice, *sizes: int, dtype: jax.typing.DTypeLike = jnp.bfloat16) -> jax.ShapeDtypeStruct:
@@ -184,7 +187,5 @@ def _shape(where: Slice, *sizes: int, dtype: jax.typing.DTypeLike = jnp.bfloat16
 
 if __name__ == "__main__":
     _where, _sizes = open_slice(sys.argv[1]), map(int, sys.argv[3:])
-    if sys.argv[2] == "rotation":
-        _compile_rotation(_where, *_sizes)
-    else:
-        _compile_attention(_where, *_sizes)
+    with _where.in_use():
+        (_compile_rotation if sys.argv[2] == "rotation" else _compile_attention)(_where, *_sizes)

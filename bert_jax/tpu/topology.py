@@ -1,5 +1,6 @@
 """TPU slices by name, such as v5e:4x4, as devices that programs can be compiled for but not run on."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import math
@@ -8,7 +9,9 @@ import re
 from typing import Any
 
 import jax
+import numpy as np
 from jax.experimental import topologies
+from jax.sharding import Mesh
 
 from bert_jax.training.accounting import PEAK_FLOPS
 from data_pipeline.errors import UserError
@@ -70,6 +73,10 @@ class Slice:
     """Chips along each dimension."""
     devices: tuple[jax.Device, ...]
     """They hold no arrays."""
+
+    def in_use(self) -> contextlib.AbstractContextManager:
+        """Has kernels made for these devices, while it is entered, by their sizes."""
+        return jax.set_mesh(Mesh(np.array(self.devices[:1]), ("device",)))
 
     @property
     def bandwidth(self) -> float:

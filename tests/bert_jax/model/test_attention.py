@@ -4,6 +4,7 @@ On a TPU its kernel itself runs; elsewhere, and that of GPUs everywhere, jax int
 the float32 products of these tests.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -103,10 +104,11 @@ def value_and_gradients(attend: Callable[[Projections], jax.Array], weights: jax
 
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("dropout", ["without_dropout", "with_dropout"])
-@pytest.mark.parametrize("queries", [LENGTH, 128])
+@pytest.mark.parametrize(("queries", "takes_output"), [(LENGTH, True), (LENGTH, False), (128, True)])
 def test_outputs_and_gradients_are_those_of_the_plain_operations(
-    bias: str, dropout: str, queries: int, monkeypatch: pytest.MonkeyPatch
+    bias: str, dropout: str, queries: int, takes_output: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Step, "takes_output", takes_output)
     if queries < LENGTH:
         monkeypatch.setattr(attention_tiling, "_MOST_SCORES", queries * LENGTH)
     assert attention_tiling.step_of(HEADS, WIDTH, LENGTH).queries == queries
@@ -255,20 +257,62 @@ def test_a_program_for_gpus_has_the_kernel(dtype: str, kernels: int) -> None:
         (12, 64, 1024, None, Step(1, 512, 1024)),
         (12, 64, 2048, None, Step(1, 256, 2048)),
         (12, 64, 384, 64, Step(3, 384, 384)),
-        (12, 64, 512, 64, Step(12, 512, 256, 64)),
-        (12, 64, 1024, 64, Step(6, 1024, 256, 64)),
-        (24, 32, 1024, 64, Step(6, 1024, 256, 64)),
-        (6, 128, 1024, 64, Step(3, 1024, 256, 64)),
-        (12, 64, 1024, 65, Step(4, 1024, 384, 128)),
-        (12, 64, 2048, 64, Step(2, 2048, 256, 64)),
-        (12, 64, 2048, 256, Step(1, 2048, 640, 256)),
-        (12, 64, 2048, 448, Step(1, 256, 2048)),
+        (8, 256, 256, None, Step(4, 256, 256)),
     ],
 )
 def test_a_step_has_as_much_as_fits(
     heads: int, width: int, length: int, window: int | None, step: Step
 ) -> None:
     assert attention_tiling.step_of(heads, width, length, window) == step
+
+
+V4, V5E = ("TPU v4", 16 * 2**20), ("TPU v5 lite", 32 * 2**20)
+
+
+@pytest.mark.parametrize(
+    ("chip", "sizes", "heads_of_step", "keys"),
+    [
+        (V5E, (12, 64, 512, 64), 12, 256),
+        (V5E, (12, 64, 1024, 64), 6, 256),
+        (V5E, (12, 64, 1024, 65), 4, 384),
+        (V5E, (12, 192, 1024, 64), 3, 256),
+        (V5E, (12, 64, 2048, 256), 1, 640),
+        (V4, (12, 64, 512, 64), 6, 256),
+        (V4, (12, 64, 1024, 64), 4, 256),
+        (V4, (12, 64, 2048, 64), 1, 256),
+        (V4, (12, 64, 2048, 256), 1, None),
+        (V5E, (12, 16, 2048, 321), 12, None),
+    ],
+)
+def test_tiles_of_a_window_fit_the_chip(
+    chip: tuple[str, int], sizes: tuple[int, int, int, int], heads_of_step: int, keys: int | None
+) -> None:
+    name, memory = chip
+    with on_chip(name):
+        step = attention_tiling.step_of(*sizes)
+    length = sizes[2]
+    if keys is None:
+        assert (step.margin, step.keys, step.memory) == (0, length, None)
+    else:
+        assert step == Step(heads_of_step, length, keys, (keys - 128) // 2, memory)
+
+
+@pytest.mark.parametrize("chip", ["TPU v4", "TPU v5"])
+@pytest.mark.parametrize("window", [None, 1, 64, 128, 200, 320, 384, 1024])
+def test_steps_divide_heads_and_sequences(chip: str, window: int | None) -> None:
+    with on_chip(chip):
+        for heads, width in itertools.product((1, 12, 40), range(16, 257, 16)):
+            for length in range(128, 2049, 128):
+                step = attention_tiling.step_of(heads, width, length, window)
+                assert heads % step.heads == length % step.queries == 0
+                assert step.queries % 128 == step.keys % 128 == 0
+
+
+def on_chip(name: str) -> contextlib.AbstractContextManager:
+    """Has a kernel made for a TPU that is not there."""
+    device = jax.sharding.AbstractDevice(name, num_cores=1, platform="tpu")
+    mesh = jax.sharding.AbstractMesh((1,), ("x",), (AxisType.Explicit,), abstract_device=device)
+    return jax.sharding.use_abstract_mesh(mesh)
 
 
 def test_a_bias_of_each_head_is_left_to_the_plain_operations() -> None:

@@ -13,12 +13,12 @@ from bert_jax.model.positions import rotate_by_kernel, rotate_plainly
 BATCH, LENGTH, WIDTH = 2, 128, 64
 
 
-@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("heads", [1, 3, 4])
 @pytest.mark.parametrize("rows", [(), (BATCH,)], ids=["same in all rows", "packed"])
 def test_kernel_rotates_as_plain_operations_do(
     heads: int, rows: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rotation_kernel_tpu, "_MOST", 2 * WIDTH * LENGTH)  # three heads take three steps
+    monkeypatch.setattr(rotation_kernel_tpu, "_MOST", 2 * WIDTH * LENGTH)  # four heads take two steps
     random = np.random.default_rng(0)
     x, weights = (jnp.asarray(random.normal(size=(BATCH, LENGTH, heads, WIDTH)), jnp.bfloat16) for _ in "xw")
     angles = random.uniform(0, 7, (*rows, LENGTH, WIDTH // 2)).astype(np.float32)
@@ -43,3 +43,4 @@ def test_sizes_that_the_kernel_takes() -> None:
     assert not rotation_kernel_tpu.fits(21, 64, jnp.bfloat16)  # the last layer's predicted positions
     assert not rotation_kernel_tpu.fits(128, 64, jnp.float32)
     assert not rotation_kernel_tpu.fits(128, 48, jnp.bfloat16)
+    assert not rotation_kernel_tpu.fits(16_384, 64, jnp.bfloat16)
