@@ -18,9 +18,11 @@ from tests.bert_jax.tpu.small_step import MODEL, PHASE
 pytestmark = pytest.mark.tpu
 
 
-def compile_model(model: ModelConfig, phase: Phase = PHASE, rows: int = 32) -> Report:
+def compile_model(
+    model: ModelConfig, phase: Phase = PHASE, rows: int = 32, topology: str = "v5e:2x2"
+) -> Report:
     experiment = Experiment(model=model, data=DataConfig(phases=(phase,)), global_batch_size=rows)
-    return compile_step(experiment, phase, open_slice("v5e:2x2"))
+    return compile_step(experiment, phase, open_slice(topology))
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +125,17 @@ def test_the_kernel_takes_long_sequences_and_windows_cost_their_share(report: Re
     in_window = compile_model(dataclasses.replace(long, attention_window=64), phase, rows=4)
     # A query has 256 keys instead of 1,024; with two heads there is little work in a step.
     assert in_window.costs.kernel_cycles < 0.5 * whole
+
+
+@pytest.mark.parametrize("topology", ["v4:2x2x1", "v5e:2x2"])
+def test_the_tiles_of_a_window_fit_the_vector_memory(topology: str) -> None:
+    length = 1024
+    model = dataclasses.replace(
+        MODEL, hidden_size=768, num_heads=12, max_position_embeddings=length, attention_window=64
+    )
+    phase = Phase(max_seq_length=length, max_predictions_per_seq=16)
+    # So many rows that their arrays do not fit it before the kernel begins.
+    assert compile_model(model, phase, rows=64, topology=topology).costs.kernel_cycles > 0
 
 
 def test_a_step_that_does_not_fit_says_what_it_takes() -> None:
