@@ -49,7 +49,7 @@ def fused_attention(
       biases: float32 [B, N, 3, K], of queries, keys and values. Their gradients are sums over positions,
         which the kernel computes as well; XLA would have to read three arrays again.
       score_bias: float32 [B, T, 1] or, where it depends on the query, [B, T, T], keys first; no gradient
-        flows into it.
+        flows into it. The latter is read as bfloat16, which has the 0 of what is seen.
       seed: uint32 [4]: two words of a key, the first row's index in the whole batch, and the first head's
         in the whole model. With the position they determine an element's random bits.
       num_heads: heads of the whole model, of which N are here.
@@ -67,6 +67,8 @@ def _fused_forward(projections, biases, score_bias, seed, num_heads, dropped, wi
     queries, *keys_and_values = (add_bias(x, biases[:, :, i, :, None]) for i, x in enumerate(projections))
     batch, heads, width, length = queries.shape
     step = step_of(heads, width, length, window)
+    if score_bias.shape[2] > 1:
+        score_bias = score_bias.astype(jnp.bfloat16)
     if step.margin:
         score_bias = _of_near_keys(score_bias, step)
     output = jax.ShapeDtypeStruct(queries.shape, queries.dtype)
@@ -229,7 +231,7 @@ def _backward(seed, score_bias, q, gradient, *others, dropped: int, step: Step) 
 
 def _of_queries(score_bias, queries: slice) -> jax.Array:  # type: ignore[no-untyped-def]
     """The bias of a tile's queries, [T, Q], or [T, 1] if it is that of all."""
-    return score_bias[0, :, queries] if score_bias.shape[2] > 1 else score_bias[0]
+    return score_bias[0, :, queries].astype(jnp.float32) if score_bias.shape[2] > 1 else score_bias[0]
 
 
 def _with_margins(x_HKT: jax.Array, step: Step) -> jax.Array:

@@ -88,8 +88,8 @@ def step_of(heads: int, width: int, length: int, window: int | None = None) -> S
         margin = LANES // 2 * -(-2 * window // LANES)
         keys = LANES + 2 * margin
         memory = min(_vector_memory(), 2 * _MEMORY_OF_V4)
-        # Two steps at a time; the arrays are bfloat16, the bias is float32.
-        arrays, bias = 2 * 8 * 2 * of_a_head, 2 * 4 * keys * length
+        # Of two steps at a time, in bfloat16.
+        arrays, bias = 2 * 2 * 8 * of_a_head, 2 * 2 * keys * length
         most = min((_MOST_BYTES[memory] - bias) // arrays, _MOST_SCORES_OF_TILES // (keys * length))
         if 2 * keys <= length and most > 0:
             return Step(largest_divisor(heads, most), length, keys, margin, memory)

@@ -63,7 +63,7 @@ def kernel_cycles(where: Slice, dropout_rate: float, kernel: Kernel) -> int:
     moved = _MOVED_FORWARD if name == "attention_forward" else _MOVED_BACKWARD + step.takes_output
     of_a_query = 2 * moved * width + 8 + (4 * step.keys / step.bits_of_word if dropped else 0)
     # It stays where it is while the next step adds the same.
-    bias = 4 * math.prod(score_bias) * (groups if steps_of_a_head > 1 else 1)
+    bias = (2 if score_bias[2] > 1 else 4) * math.prod(score_bias) * (groups if steps_of_a_head > 1 else 1)
     return _longer(where, rows * groups, bundles * steps_of_a_head, of_a_query * rows * heads * length + bias)
 
 
