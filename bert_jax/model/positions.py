@@ -130,11 +130,10 @@ def rotate_by_kernel(x_BTNK: jax.Array, cos: jax.Array, sin: jax.Array, interpre
         rotated = rotation_kernel_tpu.rotate(x.transpose(0, 2, 3, 1), *tables, interpret)
         return rotated.transpose(0, 3, 1, 2)
 
-    is_packed = cos.ndim == 3
-    tables = (table.swapaxes(-1, -2) if is_packed else table.T[None] for table in (cos, sin))
+    tables = [table.reshape(-1, *table.shape[-2:]).swapaxes(1, 2) for table in (cos, sin)]
     if mesh := mesh_in_use():
         rows_and_heads = PartitionSpec(BATCH_AXES, None, head_axes(mesh, x_BTNK.shape[2]))
-        rows = PartitionSpec(BATCH_AXES) if is_packed else PartitionSpec()
+        rows = PartitionSpec(BATCH_AXES) if cos.ndim == 3 else PartitionSpec()
         specs = (rows_and_heads, rows, rows)
         on_device = jax.shard_map(on_device, in_specs=specs, out_specs=rows_and_heads, check_vma=False)
     return on_device(x_BTNK, *tables)

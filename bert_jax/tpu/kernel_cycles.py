@@ -28,6 +28,7 @@ from bert_jax.tpu.topology import Slice, open_slice
 
 _BUNDLE = re.compile(r"^ *0(x[0-9a-f]+)? .*", re.MULTILINE)
 _BRANCH = re.compile(r"sbr\.rel \(!?%\w+\) target = \$region(\d+)")
+_NAMES = {"attention": ("attention_forward", "attention_backward"), "rotation": ("rotation",)}
 # A kernel is compiled by itself with so many rows that their arrays do not fit the vector memory all at once.
 _ROWS = 64
 # Arrays [B, N, K, T] in bfloat16; two numbers of each softmax are moved as well, and with dropout a bit of
@@ -53,12 +54,14 @@ def kernel_cycles(where: Slice, dropout_rate: float, kernel: Kernel) -> int:
     if kernel.name == "rotation":
         return _rotation_cycles(where, kernel)
     score_bias, (rows, heads, width, length) = kernel.operands[1:3]
-    name, _, window = kernel.name.partition("_window_")
+    name, _, of_window = kernel.name.partition("_window_")
+    window = [int(of_window)] if of_window else []
     with where.in_use():
-        step = step_of(heads, width, length, int(window) if window else None)
+        step = step_of(heads, width, length, *window)
     groups, steps_of_a_head = heads // step.heads, length // step.queries
     dropped = num_dropped(dropout_rate)
-    schedule = schedules(where.name, heads, width, length, score_bias[2], dropped, window)[name]
+    sizes = (heads, width, length, score_bias[2], dropped, *window)
+    schedule = _schedules(where.name, "attention", *sizes)[name]
     bundles = schedule.of_every_step + schedule.of_some_step / steps_of_a_head
     moved = _MOVED_FORWARD if name == "attention_forward" else _MOVED_BACKWARD + step.takes_output
     of_a_query = 2 * moved * width + 8 + (4 * step.keys / step.bits_of_word if dropped else 0)
@@ -69,7 +72,7 @@ def kernel_cycles(where: Slice, dropout_rate: float, kernel: Kernel) -> int:
 
 def _rotation_cycles(where: Slice, kernel: Kernel) -> int:
     (rows, heads, width, length), *tables = kernel.operands
-    schedule = _schedules(where.name, "rotation", (heads, width, length), ("rotation",))["rotation"]
+    schedule = _schedules(where.name, "rotation", heads, width, length)["rotation"]
     steps = rows * heads // rotation_kernel_tpu.heads_of_step(heads, width, length)
     moved = 2 * 2 * rows * heads * width * length + 4 * sum(map(math.prod, tables))
     return _longer(where, steps, schedule.of_every_step, moved)
@@ -90,18 +93,9 @@ class Schedule(NamedTuple):
     """Those that only the first or the last step of a head runs."""
 
 
-def schedules(
-    topology: str, heads: int, width: int, length: int, bias_queries: int, dropped: int, window: str
-) -> dict[str, Schedule]:
-    """Kernel name -> schedule, of attention and its gradient; `window` may be empty."""
-    sizes = (heads, width, length, bias_queries, dropped, *([int(window)] if window else []))
-    return _schedules(topology, "attention", sizes, ("attention_forward", "attention_backward"))
-
-
 @functools.cache
-def _schedules(
-    topology: str, what: str, sizes: tuple[int, ...], names: tuple[str, ...]
-) -> dict[str, Schedule]:
+def _schedules(topology: str, what: str, *sizes: int) -> dict[str, Schedule]:
+    """Kernel name -> schedule; `what` and `sizes` say what this module compiles when it is run."""
     with tempfile.TemporaryDirectory() as directory:
         told = f"{os.environ.get('LIBTPU_INIT_ARGS', '')} --xla_jf_dump_to={directory}"
         ended = subprocess.run(
@@ -112,7 +106,7 @@ def _schedules(
             check=False,
         )
         try:
-            return {name: _read(Path(directory), name) for name in names}
+            return {name: _read(Path(directory), name) for name in _NAMES[what]}
         except ValueError:
             last = (ended.stderr.strip().splitlines() or ["no message"])[-1]
             raise RuntimeError(f"the compiler wrote no schedule of {what}: {last}") from None
