@@ -6,7 +6,7 @@ Shapes: B batch, T keys (the sequence), Q queries, D hidden, N heads, K head wid
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import flax.linen as nn
 import jax
@@ -130,10 +130,10 @@ class Attention(nn.Module):
         heads = (config.num_heads, config.head_width)
 
         def project(name: str, x: jax.Array, positions: jax.Array) -> Projection:
-            product, bias = Linear(config, heads, name=name).parts(x)
+            projection = Linear(config, heads, name=name).parts(x)
             if norm := of_queries_and_keys(config, f"{name}_layer_norm"):
-                product, bias = norm(add_bias(product, bias)), jnp.zeros_like(bias)
-            return rotate((product, bias), positions, context.rotation, config.attention_kernel == "auto")
+                projection = norm(add_bias(*projection)), None
+            return rotate(projection, positions, context.rotation, config.attention_kernel == "auto")
 
         projections = (
             project("query", queries_BQD, context.queries),
@@ -176,8 +176,8 @@ def attend(
     CPU, without gradients, long queries are computed in blocks; with gradients that is slower.
 
     Args:
-      projections: queries [B, Q, N, K], keys and values [B, T, N, K], each with its bias, float32 [N, K],
-        still to be added.
+      projections: queries [B, Q, N, K], keys and values [B, T, N, K], each with the bias still to be added,
+        float32 [N, K] or None.
       bias: added to the scores, from `attention_bias`.
       key: for dropout on the probabilities; None for no dropout.
       rate: probability of dropping an attention probability.
@@ -281,7 +281,7 @@ def _attend_in_blocks(projections: Projections, bias: jax.Array, key: None) -> j
     return jnp.concatenate([attend_block(slice(i, i + size)) for i in range(0, count, size)], axis=1)
 
 
-def _heads_first(product_BTNK: jax.Array, bias_NK: jax.Array) -> jax.Array:
+def _heads_first(product_BTNK: jax.Array, bias_NK: jax.Array | None) -> jax.Array:
     """Product plus bias, [B, N, T, K]. With each head's matrix contiguous, XLA on CPU multiplies two to three
     times as fast."""
     return add_bias(product_BTNK, bias_NK).swapaxes(1, 2)
@@ -303,11 +303,19 @@ def attend_fused(
         return attention(tuple(products), biases, score_bias, seed, num_heads, dropped, window, interpret)
 
     products = [product.transpose(0, 2, 3, 1) for product, _ in projections]
-    biases = jnp.stack([bias for _, bias in projections], axis=1)
-    biases = jnp.broadcast_to(biases, (len(products[0]), *biases.shape))
     score_bias = bias.squeeze(1).swapaxes(1, 2)
-    mixed_BNKQ = _on_each_device(fused, (*products, biases), 1, score_bias, key, rate)
-    return mixed_BNKQ.transpose(0, 3, 1, 2)
+    arrays = (*products, _biases_of_rows(projections))
+    return _on_each_device(fused, arrays, 1, score_bias, key, rate).transpose(0, 3, 1, 2)
+
+
+def _biases_of_rows(projections: Projections) -> jax.Array | None:
+    """float32 [B, N, 3, K], the biases of queries, keys and values in each row; None if there are none."""
+    biases = [bias for _, bias in projections]
+    if all(bias is None for bias in biases):
+        return None
+    rows, _, heads, width = projections[0][0].shape
+    stacked = jnp.stack([jnp.zeros((heads, width)) if bias is None else bias for bias in biases], axis=1)
+    return jnp.broadcast_to(stacked, (rows, *stacked.shape))
 
 
 def attend_fused_on_gpu(
@@ -325,7 +333,7 @@ def attend_fused_on_gpu(
 
 def _on_each_device(
     fused: Callable[..., jax.Array],
-    arrays: tuple[jax.Array, ...],
+    arrays: tuple[Any, ...],
     head_axis: int,
     score_bias: jax.Array,
     key: jax.Array | None,
@@ -336,7 +344,7 @@ def _on_each_device(
 
     Args:
       fused: the kernel, of (arrays, score bias, seed, heads of the whole model, draws that drop).
-      arrays: [B, ...], N heads along `head_axis`; so is the result.
+      arrays: [B, ...], N heads along `head_axis`; so is the result. Others than the first may be None.
       head_axis: 1 or above.
       score_bias: [B, ...].
       key: for dropout; None for no dropout.

@@ -34,7 +34,7 @@ _STATISTICS = 2  # of a query's softmax: the largest score, and the inverse of t
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6, 7))
 def fused_attention(
     projections: QueriesKeysValues,
-    biases: jax.Array,
+    biases: jax.Array | None,
     score_bias: jax.Array,
     seed: jax.Array,
     num_heads: int,
@@ -46,8 +46,8 @@ def fused_attention(
 
     Args:
       projections: queries, keys and values before their biases are added.
-      biases: float32 [B, N, 3, K], of queries, keys and values. Their gradients are sums over positions,
-        which the kernel computes as well; XLA would have to read three arrays again.
+      biases: float32 [B, N, 3, K], of queries, keys and values, or None. Their gradients are sums over
+        positions, which the kernel computes as well; XLA would have to read three arrays again.
       score_bias: float32 [B, T, 1] or, where it depends on the query, [B, T, T], keys first; no gradient
         flows into it. The latter is read as bfloat16, which has the 0 of what is seen.
       seed: uint32 [4]: two words of a key, the first row's index in the whole batch, and the first head's
@@ -64,9 +64,11 @@ def fused_attention(
 
 
 def _fused_forward(projections, biases, score_bias, seed, num_heads, dropped, window, interpret):  # type: ignore[no-untyped-def]
-    queries, *keys_and_values = (add_bias(x, biases[:, :, i, :, None]) for i, x in enumerate(projections))
+    queries, *keys_and_values = (
+        add_bias(x, None if biases is None else biases[:, :, i, :, None]) for i, x in enumerate(projections)
+    )
     batch, heads, width, length = queries.shape
-    step = step_of(heads, width, length, window)
+    step = step_of(heads, width, length, window, is_light=not dropped)
     if score_bias.shape[2] > 1:
         score_bias = score_bias.astype(jnp.bfloat16)
     if step.margin:
@@ -75,10 +77,11 @@ def _fused_forward(projections, biases, score_bias, seed, num_heads, dropped, wi
     statistics = jax.ShapeDtypeStruct((batch, heads, _STATISTICS, length), jnp.float32)
     words = jax.ShapeDtypeStruct((batch, heads, step.keys // step.bits_of_word, length), jnp.uint32)
     kernel = functools.partial(_forward, num_heads=num_heads, dropped=dropped)
-    call = functools.partial(_call, kernel, "attention_forward", seed, score_bias, window, interpret)
+    call = functools.partial(_call, kernel, step, "attention_forward", seed, score_bias, window, interpret)
     outputs = (output, statistics, words) if dropped else (output, statistics)
     mixed, *softmax = call((queries,), keys_and_values, outputs, ())
-    return mixed, (queries, keys_and_values, score_bias, seed, softmax, mixed if step.takes_output else None)
+    by_query = (queries, *softmax, *([mixed] if step.takes_output else []))
+    return mixed, (by_query, keys_and_values, score_bias, seed, biases)
 
 
 def _of_near_keys(score_bias: jax.Array, step: Step) -> jax.Array:
@@ -89,15 +92,17 @@ def _of_near_keys(score_bias: jax.Array, step: Step) -> jax.Array:
 
 
 def _fused_backward(num_heads, dropped, window, interpret, kept, gradient):  # type: ignore[no-untyped-def]
-    queries, keys_and_values, score_bias, seed, softmax, mixed = kept
-    batch, heads, width, _ = gradient.shape
+    (queries, *softmax_and_mixed), keys_and_values, score_bias, seed, biases = kept
+    batch, heads, width, length = gradient.shape
+    step = step_of(heads, width, length, window)
     output = jax.ShapeDtypeStruct(gradient.shape, gradient.dtype)
     sums = jax.ShapeDtypeStruct((batch, heads, SUBLANES, width), jnp.float32)
-    kernel = functools.partial(_backward, dropped=dropped)
-    call = functools.partial(_call, kernel, "attention_backward", seed, score_bias, window, interpret)
-    by_query = (queries, gradient, *softmax, *([] if mixed is None else [mixed]))
-    *gradients, sums = call(by_query, keys_and_values, (output,), (output, output, sums))
-    return tuple(gradients), sums[:, :, :3], None, None
+    kernel = functools.partial(_backward, dropped=dropped, has_biases=biases is not None)
+    call = functools.partial(_call, kernel, step, "attention_backward", seed, score_bias, window, interpret)
+    by_query = (queries, gradient, *softmax_and_mixed)
+    outputs_by_head = (output, output) if biases is None else (output, output, sums)
+    dq, dk, dv, *summed = call(by_query, keys_and_values, (output,), outputs_by_head)
+    return (dq, dk, dv), summed[0][:, :, :3] if summed else None, None, None
 
 
 fused_attention.defvjp(_fused_forward, _fused_backward)
@@ -105,6 +110,7 @@ fused_attention.defvjp(_fused_forward, _fused_backward)
 
 def _call(  # type: ignore[no-untyped-def]
     kernel: Callable[..., None],
+    step: Step,
     name: str,
     seed,
     score_bias,
@@ -120,7 +126,8 @@ def _call(  # type: ignore[no-untyped-def]
     Args:
       kernel: gets references to the seed, the bias, inputs and outputs in the order of the arguments; where a
         step has not all queries, also to float32 arrays of the shapes of the first two `outputs_by_head`, in
-        which it can add up over the steps of a head. Also the `Step`, as `step`.
+        which it can add up over the steps of a head. Also `step`.
+      step: what one step computes.
       name: of the kernel in the compiled program, where the window follows it.
       seed: as of `fused_attention`.
       score_bias: as of `fused_attention`.
@@ -131,8 +138,7 @@ def _call(  # type: ignore[no-untyped-def]
       outputs_by_query: shapes of what is written as `by_query` is read.
       outputs_by_head: shapes of what is written as `by_head` is read, by all steps of a head.
     """
-    batch, heads, width, length = by_query[0].shape
-    step = step_of(heads, width, length, window)
+    batch, heads, _, length = by_query[0].shape
 
     def some_queries(array) -> pl.BlockSpec:  # type: ignore[no-untyped-def]
         return pl.BlockSpec((1, step.heads, array.shape[2], step.queries), lambda b, n, i: (b, n, 0, i))
@@ -166,10 +172,9 @@ def _call(  # type: ignore[no-untyped-def]
 def _forward(  # type: ignore[no-untyped-def]
     seed, score_bias, q, k, v, output, statistics, *words, num_heads: int, dropped: int, step: Step
 ) -> None:
-    k_HKT, v_HKT = (_with_margins(x[0], step) for x in (k, v))
+    k_HTK, v_HKT = _with_margins(k[0].swapaxes(1, 2), 1, step), _with_margins(v[0], 2, step)
     for number, (queries, keys) in enumerate(step.tiles):
-        bias = _of_queries(score_bias, queries)
-        scores_HTQ = _scores(_scaled(q[0, :, :, queries]), k_HKT[:, :, keys], bias)
+        scores_HTQ = _scores(_scaled(q[0, :, :, queries]), k_HTK[:, keys], _of_queries(score_bias, queries))
         largest = scores_HTQ.max(axis=1, keepdims=True)
         exponentials_HTQ = jnp.exp(scores_HTQ - largest)
         inverse_sums = 1 / exponentials_HTQ.sum(axis=1, keepdims=True)
@@ -183,30 +188,41 @@ def _forward(  # type: ignore[no-untyped-def]
         output[0, :, :, queries] = (mixed_HKQ * (inverse_sums * scale_up(dropped))).astype(output.dtype)
 
 
-def _backward(seed, score_bias, q, gradient, *others, dropped: int, step: Step) -> None:  # type: ignore[no-untyped-def]
+def _backward(  # type: ignore[no-untyped-def]
+    seed, score_bias, q, gradient, *others, dropped: int, has_biases: bool, step: Step
+) -> None:
     references = iter(others)
     statistics = next(references)
     words = next(references) if dropped else None
     mixed = next(references) if step.takes_output else None
-    k, v, dq, dk, dv, sums, *added = references
-    k_HKT, v_HKT = (_with_margins(x[0], step) for x in (k, v))
+    k, v, dq, dk, dv = (next(references) for _ in range(5))
+    sums = next(references) if has_biases else None
+    added = list(references)
+    # Scores and the gradients of the probabilities need keys and values transposed, which tiles share.
+    k_HTK, v_HTK = (_with_margins(x[0].swapaxes(1, 2), 1, step) for x in (k, v))
+    k_HKT = _with_margins(k[0], 2, step)
     # What is kept is scaled up where there are fewer numbers: in the results.
     scale = scale_up(dropped)
+    # The compiler overlaps the next products best in one order or the other (`compile` shows it).
+    d_is_first = step.margin > 0 or not dropped
     dk_blocks: dict[int, jax.Array] = {}
     dv_blocks: dict[int, jax.Array] = {}
     for number, (queries, keys) in enumerate(step.tiles):
         q_HKQ, gradient_HKQ = _scaled(q[0, :, :, queries]), gradient[0, :, :, queries]
-        scores_HTQ = _scores(q_HKQ, k_HKT[:, :, keys], _of_queries(score_bias, queries))
+        scores_HTQ = _scores(q_HKQ, k_HTK[:, keys], _of_queries(score_bias, queries))
         largest, inverse_sums = statistics[0, :, 0:1, queries], statistics[0, :, 1:2, queries]
         softmax_HTQ = jnp.exp(scores_HTQ - largest) * inverse_sums
         probabilities_HTQ = softmax_HTQ
         if words is not None:
             kept = _unpacked(words[0, :, :, queries], step.bits_of_word)
             probabilities_HTQ = jnp.where(kept, softmax_HTQ, 0.0)
+        # With d the gradient of the probabilities, that of the scores is p d - softmax * sum(p d).
+        if d_is_first:
+            d_HTQ = _product(v_HTK[:, keys], gradient_HKQ, 2, 1)
         dv_HKT = _product(gradient_HKQ, probabilities_HTQ.astype(dv.dtype), 2, 2) * scale
         _add_blocks(dv_blocks, number, dv_HKT, step)
-        # With d the gradient of the probabilities, that of the scores is p d - softmax * sum(p d).
-        d_HTQ = _product(v_HKT[:, :, keys], gradient_HKQ, 1, 1)
+        if not d_is_first:
+            d_HTQ = _product(v_HTK[:, keys], gradient_HKQ, 2, 1)
         if mixed is None:
             sums_H1Q = (probabilities_HTQ * d_HTQ).sum(axis=1, keepdims=True)
         else:
@@ -223,10 +239,12 @@ def _backward(seed, score_bias, q, gradient, *others, dropped: int, step: Step) 
     dk_HKT, dv_HKT = (_without_margins(blocks, step) for blocks in (dk_blocks, dv_blocks))
     if added:
         _add_up((dk_HKT, dv_HKT), added, (dk, dv), sums)
-        sums[0] += _sum_in_row(0, dq[0])
+        if sums is not None:
+            sums[0] += _sum_in_row(0, dq[0])
     else:
         dk[0], dv[0] = dk_HKT.astype(dk.dtype), dv_HKT.astype(dv.dtype)
-        sums[0] = sum(_sum_in_row(i, x[0]) for i, x in enumerate((dq, dk, dv)))
+        if sums is not None:
+            sums[0] = sum(_sum_in_row(i, x[0]) for i, x in enumerate((dq, dk, dv)))
 
 
 def _of_queries(score_bias, queries: slice) -> jax.Array:  # type: ignore[no-untyped-def]
@@ -234,12 +252,13 @@ def _of_queries(score_bias, queries: slice) -> jax.Array:  # type: ignore[no-unt
     return score_bias[0, :, queries].astype(jnp.float32) if score_bias.shape[2] > 1 else score_bias[0]
 
 
-def _with_margins(x_HKT: jax.Array, step: Step) -> jax.Array:
-    """Zeros before and after keys or values, so that those of each tile begin where a register does."""
+def _with_margins(x: jax.Array, axis: int, step: Step) -> jax.Array:
+    """Zeros before and after keys or values, whose positions are an axis, so that those of each tile begin
+    where a register does."""
     if not step.margin:
-        return x_HKT
-    beside = jnp.zeros((*x_HKT.shape[:2], step.margin), x_HKT.dtype)
-    return jnp.concatenate([beside, x_HKT, beside], axis=2)
+        return x
+    beside = jnp.zeros((*x.shape[:axis], step.margin, *x.shape[axis + 1 :]), x.dtype)
+    return jnp.concatenate([beside, x, beside], axis=axis)
 
 
 def _add_blocks(blocks: dict[int, jax.Array], tile: int, x_HKT: jax.Array, step: Step) -> None:
@@ -257,12 +276,11 @@ def _without_margins(blocks: dict[int, jax.Array], step: Step) -> jax.Array:
 
 def _add_up(terms, added, outputs, sums) -> None:  # type: ignore[no-untyped-def]
     """Adds to what the steps of a head have found so far, [H, K, T] each; the last step writes the sums, and
-    those over positions."""
+    those over positions if `sums` is not None."""
 
     @pl.when(pl.program_id(2) == 0)
     def _() -> None:
-        sums[...] = jnp.zeros(sums.shape, sums.dtype)
-        for array in added:
+        for array in (*added, *([] if sums is None else [sums])):
             array[...] = jnp.zeros(array.shape, array.dtype)
 
     for array, term in zip(added, terms, strict=True):
@@ -272,7 +290,8 @@ def _add_up(terms, added, outputs, sums) -> None:  # type: ignore[no-untyped-def
     def _() -> None:
         for number, (output, array) in enumerate(zip(outputs, added, strict=True), start=1):
             output[0] = array[...].astype(output.dtype)
-            sums[0] += _sum_in_row(number, output[0])
+            if sums is not None:
+                sums[0] += _sum_in_row(number, output[0])
 
 
 def _sum_in_row(row: int, x_HKT: jax.Array) -> jax.Array:
@@ -287,12 +306,12 @@ def _scaled(x_HKT: jax.Array) -> jax.Array:
     return x_HKT * x_HKT.shape[1] ** -0.5
 
 
-def _scores(q_HKQ: jax.Array, k_HKT: jax.Array, score_bias: jax.Array) -> jax.Array:
+def _scores(q_HKQ: jax.Array, k_HTK: jax.Array, score_bias: jax.Array) -> jax.Array:
     """float32 [H, T, Q].
 
     Keys come before queries, so that a sum over keys adds whole registers and stays in its query's lane.
     """
-    return _product(k_HKT, q_HKQ, 1, 1) + score_bias
+    return _product(k_HTK, q_HKQ, 2, 1) + score_bias
 
 
 def _product(x: jax.Array, y: jax.Array, x_axis: int, y_axis: int) -> jax.Array:

@@ -18,7 +18,8 @@ _LONGEST = 2048
 # Most scores of one step without tiles: these fit the vector memory beside their exponentials, gradients and
 # random bits.
 _MOST_SCORES = 1024 * 512
-# Most scores of all tiles of a step: the kernel's program has each of them.
+# Most scores of all tiles of a step: the kernel's program has each of them. The forward pass without dropout
+# has half as many instructions for a score, and half as many arrays.
 _MOST_SCORES_OF_TILES = 6 * 1024 * 256
 # Most elements of the keys of a step's heads: its arrays are in the vector memory, with those of the next.
 _MOST_OF_KEYS = 6 * 64 * 1024
@@ -75,13 +76,20 @@ class Step:
         return 32 if self.keys % (32 * SUBLANES) == 0 else 16
 
 
-def step_of(heads: int, width: int, length: int, window: int | None = None) -> Step:
+def step_of(heads: int, width: int, length: int, window: int | None = None, is_light: bool = False) -> Step:
     """The steps for heads of a width and sequences of a length.
 
     All queries of two heads with 512 positions fit a step, or of more heads with fewer: one short head is too
-    little work. A position sees `window` others to each side, or all. There are no tiles if each would have
-    more than half of the keys, or if the vector memory is too small for a whole head. This memory is that of
-    the devices of the mesh in use, else of jax's default device, else of v4.
+    little work. There are no tiles if each would have more than half of the keys, or if the vector memory is
+    too small for a whole head. This memory is that of the devices of the mesh in use, else of jax's default
+    device, else of v4.
+
+    Args:
+      heads: N.
+      width: K.
+      length: T.
+      window: how many others to each side a position sees; None: all.
+      is_light: whether the step is of the forward pass without dropout.
     """
     of_a_head = width * length
     if window is not None:
@@ -92,7 +100,7 @@ def step_of(heads: int, width: int, length: int, window: int | None = None) -> S
         arrays, bias = 2 * 2 * 8 * of_a_head, 2 * 2 * keys * length
         most = min((_MOST_BYTES[memory] - bias) // arrays, _MOST_SCORES_OF_TILES // (keys * length))
         if 2 * keys <= length and most > 0:
-            return Step(largest_divisor(heads, most), length, keys, margin, memory)
+            return Step(largest_divisor(heads, 2 * most if is_light else most), length, keys, margin, memory)
     queries = max(
         count
         for count in range(LANES, length + 1, LANES)

@@ -25,17 +25,17 @@ def initializer(config: ModelConfig) -> jax.nn.initializers.Initializer:
     return nn.initializers.truncated_normal(config.initializer_range)
 
 
-Projection: TypeAlias = tuple[jax.Array, jax.Array]
-"""A product and a bias still to be added by `add_bias`."""
+Projection: TypeAlias = tuple[jax.Array, jax.Array | None]
+"""A product and the bias still to be added by `add_bias`, if there is one."""
 
 
-def add_bias(product: jax.Array, bias: jax.Array) -> jax.Array:
-    """`product + bias`, added in float32 and returned in the dtype of `product`.
+def add_bias(product: jax.Array, bias: jax.Array | None) -> jax.Array:
+    """`product + bias`, added in float32 and returned in the dtype of `product`; without a bias, the product.
 
     The bias's gradient is then a float32 sum over all positions; as a bfloat16 sum it would lose most of
     what it adds.
     """
-    return (product.astype(jnp.float32) + bias).astype(product.dtype)
+    return product if bias is None else (product.astype(jnp.float32) + bias).astype(product.dtype)
 
 
 class Linear(nn.Module):
@@ -57,14 +57,12 @@ class Linear(nn.Module):
 
     @nn.compact
     def parts(self, x: jax.Array) -> Projection:
-        """The product [..., *features] and the bias, float32 [*features], for callers that add them
-        themselves; the bias is zeros where there is none."""
+        """The product [..., *features] and the bias, float32 [*features] or None, for callers that add them
+        themselves."""
         inputs = x.shape[x.ndim - self.num_inputs :]
         kernel = self.param("kernel", initializer(self.config), (*inputs, *self.features))
         has_bias = self.config.biases == "all" or self.result is not None
-        bias = (
-            self.param("bias", nn.initializers.zeros, self.features) if has_bias else jnp.zeros(self.features)
-        )
+        bias = self.param("bias", nn.initializers.zeros, self.features) if has_bias else None
         x, kernel = (array.astype(self.config.dtype) for array in (x, kernel))
         rows, whole = (
             functools.partial(form, axes=self.num_inputs, preferred_element_type=self.result)

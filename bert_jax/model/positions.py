@@ -85,29 +85,28 @@ def rotate(
 ) -> Projection:
     """Queries or keys rotated by their positions, before scores are computed in either way.
 
-    If they are rotated, the result is the rotated sum of product and bias, and a bias of zeros.
+    If they are rotated, the result is the rotated sum of product and bias, and no bias.
 
     rotary (Su et al. 2021, "RoFormer", arXiv 2104.09864): places i and i + K/2 of a head are a pair, rotated
     in the plane by position * base^(-2i/K). Which places are pairs is a matter of the order of a kernel's
     columns; these are those of GPT-NeoX, ModernBERT and most others, while RoFormer's own are neighbours.
 
     Args:
-      projection: product [B, T, N, K] and the bias, float32 [N, K], still to be added.
+      projection: product [B, T, N, K] and the bias still to be added, float32 [N, K] or None.
       positions: int [T] or [B, T].
       rotation: from `rotation_of`.
       use_kernel: on TPU, where the kernel takes arrays of these sizes.
     """
     if rotation is None:
         return projection
-    product, bias = projection
-    x_BTNK = add_bias(product, bias)
+    x_BTNK = add_bias(*projection)
     _, length, _, width = x_BTNK.shape
     cos, sin = (jnp.take(table, positions, axis=0) for table in rotation)
     if use_kernel and rotation_kernel_tpu.fits(length, width, x_BTNK.dtype):
         rotated = jax.lax.platform_dependent(x_BTNK, cos, sin, tpu=rotate_by_kernel, default=rotate_plainly)
     else:
         rotated = rotate_plainly(x_BTNK, cos, sin)
-    return rotated, jnp.zeros_like(bias)
+    return rotated, None
 
 
 def rotate_plainly(x_BTNK: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:

@@ -98,6 +98,8 @@ class Kernel:
     name: str
     operands: tuple[tuple[int, ...], ...]
     """Shapes of the operands on one chip."""
+    results: tuple[tuple[int, ...], ...]
+    """Likewise."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,7 +255,7 @@ def _within(computation: str, instruction: _Instruction) -> _Instruction:
 def _instruction(line: str, name: str, shape: str, opcode: str, operand: str) -> _Instruction:
     priced, limit, branches = _CYCLES.search(line), _LIMIT.search(line), _BRANCHES.search(line)
     cycles = int(priced[1]) if priced and int(priced[1]) != _NO_ESTIMATE else None
-    kernel = _kernel(line) if opcode == "custom-call" and _KERNEL in line else None
+    kernel = _kernel(line, shape) if opcode == "custom-call" and _KERNEL in line else None
     named = re.findall(r"[\w.-]+", branches[1]) if branches else []
     return _Instruction(
         name,
@@ -281,11 +283,11 @@ def _group(line: str) -> int | None:
     return len(lists[1].split(",")) if lists else None
 
 
-def _kernel(line: str) -> Kernel:
+def _kernel(line: str, shape: str) -> Kernel:
     name, operands = _KERNEL_NAME.search(line), _OPERANDS.search(line)
     if name is None or operands is None:
         raise ValueError(f"a kernel without name or operands: {line[:200]}")
-    return Kernel(name[1], tuple(sizes for _, sizes in _arrays(operands[1])))
+    return Kernel(name[1], *(tuple(sizes for _, sizes in _arrays(text)) for text in (operands[1], shape)))
 
 
 def _bytes(shape: str) -> int:

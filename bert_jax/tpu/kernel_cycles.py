@@ -46,7 +46,7 @@ def kernel_cycles(where: Slice, dropout_rate: float, kernel: Kernel) -> int:
     Args:
       where: the slice.
       dropout_rate: of the attention probabilities.
-      kernel: attention, its gradient, or rotary positions; and its operands.
+      kernel: attention, its gradient, or rotary positions; and its arrays.
 
     Raises:
       RuntimeError: the compiler wrote no schedule.
@@ -55,15 +55,17 @@ def kernel_cycles(where: Slice, dropout_rate: float, kernel: Kernel) -> int:
         return _rotation_cycles(where, kernel)
     score_bias, (rows, heads, width, length) = kernel.operands[1:3]
     name, _, of_window = kernel.name.partition("_window_")
-    window = [int(of_window)] if of_window else []
+    window = int(of_window) if of_window else None
+    dropped, is_forward = num_dropped(dropout_rate), name == "attention_forward"
     with where.in_use():
-        step = step_of(heads, width, length, *window)
+        step = step_of(heads, width, length, window, is_light=is_forward and not dropped)
     groups, steps_of_a_head = heads // step.heads, length // step.queries
-    dropped = num_dropped(dropout_rate)
-    sizes = (heads, width, length, score_bias[2], dropped, *window)
+    # The backward pass returns the gradients of biases last, if there are any. The forward pass has none.
+    has_biases = is_forward or len(kernel.results) > 3
+    sizes = (heads, width, length, score_bias[2], dropped, has_biases, window or 0)
     schedule = _schedules(where.name, "attention", *sizes)[name]
     bundles = schedule.of_every_step + schedule.of_some_step / steps_of_a_head
-    moved = _MOVED_FORWARD if name == "attention_forward" else _MOVED_BACKWARD + step.takes_output
+    moved = _MOVED_FORWARD if is_forward else _MOVED_BACKWARD + step.takes_output
     of_a_query = 2 * moved * width + 8 + (4 * step.keys / step.bits_of_word if dropped else 0)
     # It stays where it is while the next step adds the same.
     bias = (2 if score_bias[2] > 1 else 4) * math.prod(score_bias) * (groups if steps_of_a_head > 1 else 1)
@@ -99,7 +101,7 @@ def _schedules(topology: str, what: str, *sizes: int) -> dict[str, Schedule]:
     with tempfile.TemporaryDirectory() as directory:
         told = f"{os.environ.get('LIBTPU_INIT_ARGS', '')} --xla_jf_dump_to={directory}"
         ended = subprocess.run(
-            [sys.executable, "-P", "-m", __name__, topology, what, *map(str, sizes)],
+            [sys.executable, "-P", "-m", __name__, topology, what, *map(str, map(int, sizes))],
             env={**os.environ, "LIBTPU_INIT_ARGS": told},
             capture_output=True,
             text=True,
@@ -147,14 +149,17 @@ def _compile_attention(
     length: int,
     bias_queries: int,
     dropped: int,
-    window: int | None = None,
+    has_biases: int,
+    window: int,
 ) -> None:
-    """Compiles the forward and the backward kernel."""
+    """Compiles the forward and the backward kernel; `window` is 0 where there is none."""
     shape = functools.partial(_shape, where)
 
     def forward_and_backward(projections, biases, score_bias, seed):  # type: ignore[no-untyped-def]
         def attend(projections, biases):  # type: ignore[no-untyped-def]
-            return fused_attention(projections, biases, score_bias, seed, heads, dropped, window, False)
+            return fused_attention(
+                projections, biases, score_bias, seed, heads, dropped, window or None, False
+            )
 
         output, gradients = jax.vjp(attend, projections, biases)
         return output, gradients(output)
@@ -162,7 +167,7 @@ def _compile_attention(
     projection = shape(_ROWS, heads, width, length)
     jax.jit(forward_and_backward).lower(
         (projection, projection, projection),
-        shape(_ROWS, heads, 3, width, dtype=jnp.float32),
+        shape(_ROWS, heads, 3, width, dtype=jnp.float32) if has_biases else None,
         shape(_ROWS, length, bias_queries, dtype=jnp.float32),
         shape(4, dtype=jnp.uint32),
     ).compile()

@@ -14,7 +14,7 @@ It writes these arrays:
     MODE/given, MODE/grown               params of a model with fewer tokens, and of a run started from it
     one_device/drawn                     the same params of a new model
     dropout/DEVICES/PRNG                 an array of ones after dropout
-    attention/DEVICES                    the kernel's output with dropout, where all values are one
+    attention/KERNEL/DEVICES             the kernel's output with dropout, where all values are one
     rotation/DEVICES                     vectors rotated by the kernel
     pmap/dropout                         the loss of one row with dropout, on each device
 
@@ -48,9 +48,10 @@ from jax.sharding import NamedSharding
 from bert_jax.config import ParallelConfig
 from bert_jax.finetuning_config import FineTuningConfig
 from bert_jax.mesh import BATCH_SPEC
-from bert_jax.model.attention import attend_fused, attend_fused_on_gpu
+from bert_jax.model.attention import attend_fused, attend_fused_on_gpu, attention_bias
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.positions import rotate_by_kernel
+from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import MaskedLMAndNSP
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
@@ -103,6 +104,12 @@ GROWING = [path for path in sorted(ROWS_OF_TOKENS) if path[0] in ("encoder", "la
 PACKED = ("one_device", "jit", "pmap")
 # Modes in which packed rows are pretrained on as well.
 PACKED_PRETRAINING = ("one_device", "pmap", "tensor_accumulated")
+# Kernel -> the function, the length of its rows and the window.
+KERNELS: dict[str, tuple[Callable[..., jax.Array], int, int | None]] = {
+    "tpu": (attend_fused, 128, None),
+    "tpu in a window": (functools.partial(attend_fused, window=64), 512, 64),
+    "gpu": (attend_fused_on_gpu, 128, None),
+}
 
 
 def make_batch(seed: int) -> dict[str, np.ndarray]:
@@ -210,12 +217,13 @@ def losses_with_dropout(start: TrainState) -> np.ndarray:
     return np.array([loss(device) for device in range(8)])
 
 
-def attend(devices: list[jax.Device], attention: Callable[..., jax.Array]) -> np.ndarray:
+def attend(devices: list[jax.Device], kernel: str) -> np.ndarray:
     """A kernel's attention with dropout; on several devices the tensor axis of the mesh is 2."""
+    attention, length, window = KERNELS[kernel]
     mesh = make_mesh(ParallelConfig(tensor=min(len(devices), 2)), devices)
-    shapes = 3 * (((ROWS, 128, 2, 16), (2, 16)),)
+    shapes = 3 * (((ROWS, length, 2, 16), (2, 16)),)
     projections = jax.tree.map(lambda shape: np.ones(shape, np.float32), shapes, is_leaf=_is_shape)
-    bias = np.zeros((ROWS, 1, 1, 128), np.float32)
+    bias = attention_bias(ModelConfig(attention_window=window), np.ones((ROWS, length), np.int32))
     fused = functools.partial(attention, key=jax.random.key(0), rate=0.5, interpret=True)
     with jax.set_mesh(mesh):
         return np.asarray(jax.jit(fused)(projections, bias))
@@ -289,8 +297,8 @@ def main(output: str, *wanted: str) -> None:
             for devices in (1, 8):
                 arrays[f"dropout/{devices}/{prng}"] = drop(prng, jax.devices()[:devices])
         for devices in (1, 8):
-            for name, attention in {"tpu": attend_fused, "gpu": attend_fused_on_gpu}.items():
-                arrays[f"attention/{name}/{devices}"] = attend(jax.devices()[:devices], attention)
+            for kernel in KERNELS:
+                arrays[f"attention/{kernel}/{devices}"] = attend(jax.devices()[:devices], kernel)
             arrays[f"rotation/{devices}"] = rotate(jax.devices()[:devices])
         arrays["pmap/dropout"] = losses_with_dropout(start)
         for mode in PACKED:

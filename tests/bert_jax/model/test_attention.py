@@ -127,6 +127,57 @@ def test_those_of_the_gpu_kernel_are_too(bias: str, dropout: str) -> None:
     check_outputs_and_gradients(fused, kept_on_gpu, BIASES[bias], key, WEIGHTS * sees)
 
 
+@pytest.mark.parametrize("queries", [LENGTH, 128])
+@pytest.mark.parametrize("biased", [(), (2,)])
+def test_a_bias_that_is_missing_is_one_of_zeros(
+    biased: tuple[int, ...], queries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention_tiling, "_MOST_SCORES", queries * LENGTH)
+
+    def loss(biases: list[jax.Array | None], products: list[jax.Array]) -> jax.Array:
+        projections = tuple(zip(products, biases, strict=True))
+        fused = functools.partial(attend_fused, interpret=INTERPRET)
+        return (fused(projections, BIASES["padded"], None, 0.0) * WEIGHTS).sum()
+
+    products = [product for product, _ in PROJECTIONS]
+    missing = [bias if i in biased else None for i, (_, bias) in enumerate(PROJECTIONS)]
+    zeros = [bias if i in biased else 0 * bias for i, (_, bias) in enumerate(PROJECTIONS)]
+    gradients = jax.jit(jax.grad(loss, argnums=(0, 1)))
+    of_biases, of_products = gradients(missing, products)
+    expected_of_biases, expected_of_products = gradients(zeros, products)
+    assert [bias is not None for bias in of_biases] == [i in biased for i in range(3)]
+    for i in biased:
+        np.testing.assert_array_equal(of_biases[i], expected_of_biases[i])
+    np.testing.assert_array_equal(of_products, expected_of_products)
+
+
+@pytest.mark.parametrize("window", [None, 64])
+@pytest.mark.parametrize("rate", [0.0, RATE])
+def test_in_bfloat16_gradients_are_those_of_float32_within_its_rounding(
+    window: int | None, rate: float
+) -> None:
+    length = 512  # of which a window has tiles
+
+    def gradients(projections: Projections) -> list[np.ndarray]:
+        def loss(projections: Projections) -> jax.Array:
+            mixed = attend_fused(projections, bias, jax.random.key(9), rate, window, INTERPRET)
+            return (mixed * weights).sum(dtype=jnp.float32)
+
+        return [np.asarray(x, np.float32) for x in jax.tree.leaves(jax.jit(jax.grad(loss))(projections))]
+
+    bias = attention_bias(ModelConfig(attention_window=window), jnp.ones((1, length), int))
+    weights = normal(6, 1, length, HEADS, WIDTH)
+    projections = tuple((normal(i, 1, length, HEADS, WIDTH), normal(3 + i, HEADS, WIDTH)) for i in range(3))
+    low = tuple((product.astype(jnp.bfloat16), offset) for product, offset in projections)
+    exact = tuple((product.astype(jnp.float32), offset) for product, offset in low)
+    expected = gradients(exact)
+    for number, (array, wanted) in enumerate(zip(gradients(low), expected, strict=True)):
+        size = np.sqrt(np.mean(wanted**2))
+        if wanted.ndim == 2:  # of a bias, a sum over positions, which for the keys is nothing but rounding
+            size = np.sqrt(length * np.mean(expected[number - 1] ** 2))
+        assert np.sqrt(np.mean((array - wanted) ** 2)) < 0.02 * size
+
+
 def check_outputs_and_gradients(
     fused: Callable[..., jax.Array],
     kept: Callable[[jax.Array, float], jax.Array],
@@ -296,6 +347,15 @@ def test_tiles_of_a_window_fit_the_chip(
         assert (step.margin, step.keys, step.memory) == (0, length, None)
     else:
         assert step == Step(heads_of_step, length, keys, (keys - 128) // 2, memory)
+
+
+@pytest.mark.parametrize(("chip", "heads"), [(V5E, 12), (V4, 6)])
+def test_the_forward_pass_without_dropout_takes_more_heads_in_a_window(
+    chip: tuple[str, int], heads: int
+) -> None:
+    with on_chip(chip[0]):
+        assert attention_tiling.step_of(12, 64, 1024, 64, is_light=True).heads == heads
+    assert attention_tiling.step_of(12, 64, 1024, is_light=True) == Step(1, 512, 1024)
 
 
 @pytest.mark.parametrize("chip", ["TPU v4", "TPU v5"])

@@ -130,9 +130,9 @@ def test_a_loop_of_unknown_length_is_refused(text: str) -> None:
         read_costs(text.replace("constant(5)", "parameter(5)"), no_kernel)
 
 
-def test_a_kernel_is_priced_by_its_name_and_operands(text: str, costs: Costs) -> None:
+def test_a_kernel_is_priced_by_its_name_and_arrays(text: str, costs: Costs) -> None:
     changed = text.replace("  %iota", KERNEL + "  %iota", 1)
-    prices = {Kernel("scale_rows", ((4,), (2, 64, 128))): 1000}
+    prices = {Kernel("scale_rows", ((4,), (2, 64, 128)), ((2, 64, 128), (2, 64, 128))): 1000}
     found = read_costs(changed, prices.__getitem__)
     assert (costs.kernel_cycles, found.kernel_cycles) == (0, 1000)
     assert found.cycles == costs.cycles + 1000
