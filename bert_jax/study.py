@@ -38,7 +38,7 @@ class Arm:
     """Another arm that it is compared with besides the base, such as the one before it in a chain."""
 
     def has(self, measure: "Measure") -> bool:
-        """Whether this arm is measured so."""
+        """Whether the arm has this measure."""
         return self.measured is None or measure.name in self.measured
 
 
@@ -63,6 +63,10 @@ class Measure(abc.ABC):
     def higher_is_better(self) -> bool:
         """Which direction of the metric is better."""
         return True
+
+    def of_job(self) -> dict[str, Any]:
+        """The fields that measures of one job have in common."""
+        return {name: value for name, value in vars(self).items() if name not in self.of_column}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,9 +233,15 @@ class Study:
     """Arm -> column -> what the paper reports, in the column's unit."""
 
     def __post_init__(self) -> None:
+        check_types(self, f"study {self.name}: ")
         if not self.scales:
             raise UserError(f"study {self.name} has no scale")
+        for arm, row in self.published.items():
+            if not isinstance(row, Mapping):
+                raise UserError(f"study {self.name}: published of {arm} is {row!r}; it must be a dict")
         for name, scale in self.scales.items():
+            if not isinstance(scale, Scale):
+                raise UserError(f"study {self.name}: scale {name} is {scale!r}; it must be a Scale")
             check_types(scale, f"study {self.name}: scale {name}: ")
             study = self.at(scale)
             study._check_arms()
@@ -240,8 +250,7 @@ class Study:
             raise UserError(
                 f"study {self.name}: {min(unknown)!r} is none of its arms: {', '.join(self.arms)}"
             )
-        measures = (*self.measures, *(m for scale in self.scales.values() for m in scale.measures or ()))
-        columns = dict.fromkeys(measure.column for measure in measures)
+        columns = dict.fromkeys(measure.column for measure in self.measures)
         if unknown := set().union(*self.published.values()) - set(columns):
             raise UserError(
                 f"study {self.name}: {min(unknown)!r} in published is none of its columns: "
@@ -254,7 +263,8 @@ class Study:
     def at(self, scale: Scale) -> "Study":
         """The study with the arms, base and measures of a scale, where that has its own.
 
-        The `scales` of what is returned have none, so that `at` may be called again.
+        If the scale has none of its own, the study itself; else one whose scales have none either, so that
+        `at` may be called again.
         """
         if scale.arms is None and not scale.base and scale.measures is None:
             return self
@@ -282,11 +292,15 @@ class Study:
         what = f"study {self.name}"
         for name in (self.name, *self.scales, *self.arms):
             if not _NAME.fullmatch(name):
-                raise UserError(f"{what}: {name!r} names a directory; use letters, digits, and _ . + -")
+                raise UserError(
+                    f"{what}: {name!r} is also a directory's name; use letters, digits, and _ . + -"
+                )
         if self.base not in self.arms:
             raise UserError(f"{what}: base {self.base!r} is none of its arms: {', '.join(self.arms)}")
         names = {measure.name for measure in self.measures}
         for name, arm in self.arms.items():
+            if not isinstance(arm, Arm):
+                raise UserError(f"{what}: arm {name} is {arm!r}; it must be an Arm")
             if not isinstance(arm.experiment, Experiment):
                 raise UserError(
                     f"{what}: the experiment of arm {name} is {arm.experiment!r}; it must be an Experiment, "
@@ -307,36 +321,33 @@ class Study:
         """Raises UserError if a field has another type, if a name cannot be a directory's, or if two have one
         column, or one directory although they differ."""
         for measure in self.measures:
+            if not isinstance(measure, Finetuned | HeldoutLM | MinimalPairs):
+                raise UserError(
+                    f"study {self.name}: {measure!r} is no measure; valid: Finetuned, Probe, HeldoutLM, "
+                    f"MinimalPairs"
+                )
             check_types(measure, f"study {self.name}: measure {measure.column}: ")
             if not _NAME.fullmatch(measure.name):
                 raise UserError(
-                    f"study {self.name}: {measure.column}: {measure.name!r} names a directory; use letters, "
-                    f"digits, and _ . + - in its variant"
+                    f"study {self.name}: {measure.column}: {measure.name!r} is also a directory's name; use "
+                    f"letters, digits, and _ . + - in its variant"
                 )
         columns = [measure.column for measure in self.measures]
         if double := next((column for column in columns if columns.count(column) > 1), None):
             raise UserError(f"study {self.name}: two measures have the column {double!r}")
         for measure, other in itertools.combinations(self.measures, 2):
-            if measure.name == other.name and _of_job(measure) != _of_job(other):
+            alike = type(measure) is type(other) and measure.of_job() == other.of_job()
+            if measure.name == other.name and not alike:
                 raise UserError(
                     f"study {self.name}: {measure.column!r} and {other.column!r} are both named "
                     f"{measure.name}, but differ in more than the metric; give one a variant"
                 )
 
 
-def _of_job(measure: Measure) -> dict[str, Any]:
-    """What measures of one job have in common."""
-    shown = {name: value for name, value in vars(measure).items() if name not in measure.of_column}
-    return {"kind": type(measure), **shown}
+def published_of(experiment: Experiment, studies: Iterable[Study]) -> Iterator[tuple[Study, Measure, float]]:
+    """What papers report for an experiment: the study, the measure and the value.
 
-
-def published_of(
-    experiment: Experiment, studies: Iterable[Study]
-) -> Iterator[tuple[Study, Measure | None, str, float]]:
-    """What papers report for an experiment: the study, the measure, its column and the value.
-
-    The measure is None where the study itself does not measure that column. Arms that change something in
-    their experiment or its fine-tuning are others.
+    Arms that change something in their experiment or its fine-tuning are others.
     """
     for study in studies:
         measures = {measure.column: measure for measure in study.measures}
@@ -344,4 +355,4 @@ def published_of(
             arm = study.arms[name]
             if arm.experiment == experiment and not arm.finetuning and not arm.changes:
                 for column, value in row.items():
-                    yield study, measures.get(column), column, value
+                    yield study, measures[column], value

@@ -173,6 +173,18 @@ def test_curves_are_drawn(tmp_path: Path, suffix: str) -> None:
     assert picture.read_bytes().startswith(begins)
 
 
+def test_metrics_of_one_name_have_headings_and_lines_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [pretrained(tmp_path / "bert", {5: 0.1}), pretrained(tmp_path / "electra", {5: 0.2}, "rtd")]
+    picture = tmp_path / "curves.svg"
+    said = [word for line in shown(capsys, *runs, "--plot", str(picture)) for word in line]
+    assert "generator's" in said
+    legend = [comment.split("-->")[0].strip() for comment in picture.read_text().split("<!--")]
+    assert "electra, generator's MLM accuracy" in legend
+    assert "bert" in legend
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", ["a$^$b", "_a"])
 def test_every_name_of_a_run_stands_in_the_legend(tmp_path: Path, name: str) -> None:
@@ -321,6 +333,20 @@ def test_the_papers_number_is_beside_its_experiment(
     assert not any("paper" in line for line in run("other_data", base, "ner"))
 
 
+def test_the_papers_number_for_squad_is_not_beside_scores_of_squad_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = EXPERIMENTS["base"]
+    known = Pretraining("base", 0, base.num_train_steps, hash_of_settings(base), "corpus")
+    how = {"metric": "f1", "in_percent": True, "pretraining": known}
+    grid = finetuned(tmp_path / "squad", "squad", {2e-5: (75.0,)}, "m", **how)
+    assert ["paper", "88.5000"] in shown(capsys, grid)
+    results = json.loads((grid / "results.json").read_text())
+    results["trials"][0]["metrics"]["HasAns_f1"] = 70.0
+    (grid / "results.json").write_text(json.dumps(results))
+    assert not any("paper" in line for line in shown(capsys, grid))
+
+
 def test_tasks_are_averaged_if_all_models_have_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -429,6 +455,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path, refused: Refused) -> None:
     assert f"{study} is the directory of a study; add --report to its `bert-jax study` command" in error(
         str(study)
     )
+    assert f"{tuned}/best is one trial; name the --output" in error(f"{tuned}/best")
     assert f"{begun} is not finished; run its `bert-jax finetune` again" in error(str(begun))
     assert "each setting of the grid has a seed that diverged" in error(str(lost))
     damaged = finetuned(tmp_path / "damaged", "cola", {2e-5: (0.5,)}, "m")

@@ -24,8 +24,8 @@ def run(args: Experiments) -> None:
         return
     _, experiment = find_experiment(args.name)
     print(describe(experiment), end="")
-    for study, _, column, value in published_of(experiment, STUDIES.values()):
-        print(f"published {study.name} {column} = {value:g}")
+    for study, measure, value in published_of(experiment, STUDIES.values()):
+        print(f"published {study.name} {measure.column} = {value:g}")
 
 
 def describe(experiment: Experiment) -> str:

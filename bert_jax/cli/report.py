@@ -16,7 +16,7 @@ from bert_jax.report.finetuning import Cell, Score, by_line, find_columns, read_
 from bert_jax.report.pretraining import Group, group_runs, notes, read_run, settings_that_differ
 from bert_jax.studies.directory import STUDY_FILE
 from bert_jax.study import Finetuned, published_of
-from bert_jax.workdir.grid import RESULTS_FILE, TRIALS_DIRECTORY, not_finished
+from bert_jax.workdir.grid import RESULT_FILE, RESULTS_FILE, TRIALS_DIRECTORY, not_finished
 from bert_jax.workdir.record import hash_of_settings
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
@@ -58,6 +58,8 @@ def _check_files(args: Report, pretrained: Sequence[Path], finetuned: Sequence[P
             raise UserError(
                 f"{directory} is the directory of a study; add --report to its `bert-jax study` command"
             )
+        if (directory / RESULT_FILE).exists():
+            raise UserError(f"{directory} is one trial; name the --output of its `bert-jax finetune`")
         if (directory / TRIALS_DIRECTORY).is_dir():
             raise not_finished(directory)
 
@@ -95,7 +97,11 @@ def _print_groups(groups: Sequence[Group]) -> None:
         ]
         for group, of_group in zip(groups, scores, strict=True)
     ]
-    headings = [metric.name.replace("_", " ") for metric in metrics]
+    # One name may be that of two metrics, such as ELECTRA's generator's MLM accuracy and BERT's.
+    names = [metric.name for metric in metrics]
+    headings = [
+        metric.label if names.count(metric.name) > 1 else metric.name.replace("_", " ") for metric in metrics
+    ]
     _print_table("held-out documents", ["run", "runs", "step", "length", *headings], rows)
     different = settings_that_differ(groups)
     if different:
@@ -131,14 +137,15 @@ def _show(cell: Cell | None) -> str:
     if cell is None:
         return ""
     lines = [f"{cell.mean:.4f}"]
-    finetuning_seeds = max(score.row["seeds"] for score in cell.scores)
+    seeds = sorted({score.row["seeds"] for score in cell.scores})
+    finetuning_seeds = "-".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
     of_finetuning = "" if cell.finetuning_stdev is None else f" ± {cell.finetuning_stdev:.4f}"
     if cell.stdev is not None:
         lines[0] += f" ± {cell.stdev:.4f}"
         lines.append(f"{len(cell.scores)} pretrainings")
-        if finetuning_seeds > 1:
+        if seeds[-1] > 1:
             lines.append(f"{finetuning_seeds} seeds each{of_finetuning}")
-    elif finetuning_seeds > 1:
+    elif seeds[-1] > 1:
         lines[0] += of_finetuning
         lines.append(f"{finetuning_seeds} seeds")
     published = _published(cell.scores[0])
@@ -153,11 +160,14 @@ def _published(score: Score) -> float | None:
     experiment = EXPERIMENTS[known.experiment]
     if (known.settings, known.step) != (hash_of_settings(experiment), experiment.num_train_steps):
         return None
-    for _, measure, _, value in published_of(experiment, STUDIES.values()):
+    for _, measure, value in published_of(experiment, STUDIES.values()):
         if not isinstance(measure, Finetuned) or measure.variant:
             continue
-        # Named entities are those of many data sets; the other tasks have one each.
+        # Named entities are those of many data sets.
         if measure.task == "ner" and measure.data != score.data:
+            continue
+        # What is published is of SQuAD 1.1, where every question has an answer.
+        if measure.task == "squad" and any("HasAns_f1" in trial["metrics"] for trial in score.trials):
             continue
         if (measure.task, measure.metric) == (score.task, score.metric.name):
             return value if score.metric.in_percent else value / 100

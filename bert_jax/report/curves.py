@@ -1,5 +1,6 @@
 """Held-out metrics against steps, drawn by matplotlib."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,12 +22,9 @@ def check_plot(path: Path) -> None:
         raise UserError(f"{path} is not named as an image; valid: {', '.join(FORMATS)}")
 
 
-Rows = Sequence[Mapping[str, Any]]
-"""Rows of `metrics.jsonl` whose split is `heldout`."""
-
-
-Curves = Mapping[str, tuple[Sequence[Metric], Sequence[Rows]]]
-"""What the legend says -> the metrics of its objective, and the rows of each of its runs."""
+Curves = Mapping[str, tuple[Sequence[Metric], Sequence[Sequence[Mapping[str, Any]]]]]
+"""What the legend says -> the metrics of its objective, and of each of its runs the held-out rows of
+`metrics.jsonl`."""
 
 
 def draw_curves(path: Path, curves: Curves) -> None:
@@ -39,7 +37,10 @@ def draw_curves(path: Path, curves: Curves) -> None:
     from matplotlib import rc_context
 
     titles = dict.fromkeys(
-        metric.panel for metrics, _ in curves.values() for metric in metrics if metric.panel
+        metric.panel
+        for metrics, runs in curves.values()
+        for metric in metrics
+        if metric.panel and any(metric.name in row for rows in runs for row in rows)
     )
     if not titles:
         raise UserError("these runs have no metric that is drawn")
@@ -57,13 +58,15 @@ def _draw(titles: Sequence[str], curves: Curves) -> "Figure":
     drawn: dict[str, dict[str, Any]] = {title: {} for title in titles}
     for number, (label, (metrics, runs)) in enumerate(curves.items()):
         style = {"color": f"C{number % 10}", "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
-        for rows in runs:
-            for metric in metrics:
-                if metric.panel and rows:
+        for panel in titles:
+            together = [metric for metric in metrics if metric.panel == panel]
+            for metric, marker in zip(together, itertools.cycle(".x+^")):
+                name = f"{label}, {metric.label}" if len(together) > 1 else label
+                for rows in filter(None, runs):
                     steps = [row["step"] for row in rows]
                     values = [metric.scale * row.get(metric.name, math.nan) for row in rows]
-                    (line,) = panels[metric.panel].plot(steps, values, marker=".", **style)
-                    drawn[metric.panel].setdefault(label, line)
+                    (line,) = panels[panel].plot(steps, values, marker=marker, **style)
+                    drawn[panel].setdefault(name, line)
     for title, panel in panels.items():
         panel.set(xlabel="steps", ylabel=title)
         panel.grid(alpha=0.3)

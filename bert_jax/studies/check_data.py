@@ -53,7 +53,7 @@ def check_data(
       retry: whether failed jobs are left, too.
 
     Returns:
-      `MeasuringJob.loading` -> its data.
+      `MeasuringJob.data_key` -> its data.
 
     Raises:
       UserError: some cannot be read; the message names all of them.
@@ -63,7 +63,7 @@ def check_data(
     for job in plan.jobs:
         ended = read_ended(directory / job.path)
         if isinstance(job, MeasuringJob) and (ended is None or (retry and ended.error)):
-            left.setdefault(job.loading, job)
+            left.setdefault(job.data_key, job)
     found: dict[tuple[str, str], Loaded] = {}
     known: dict[tuple[Any, ...], Loaded] = {}
     wrong: list[str] = []
@@ -106,7 +106,10 @@ def _check_corpus(plan: Plan, corpus: Description) -> Vocabulary:
         if not corpus.has_heldout:
             raise UserError(f"{corpus.path} has no held-out documents; prepare it with a larger --holdout")
         if len(split_corpora(corpus.path)) > 1:
-            raise UserError(f"{corpus.path} are several corpora; held-out text is measured of one")
+            raise UserError(
+                f"{corpus.path} names several corpora, and held-out text is measured of one; name one, or "
+                f"leave the measure out"
+            )
     return corpus.vocabulary
 
 
@@ -162,7 +165,7 @@ def _check_models(
     """Which models cannot be fine-tuned on the data found, and why, a line for each arm."""
     for (arm, _), jobs in plan.measured.items():
         for job in jobs:
-            if job.loading in found:
+            if job.data_key in found:
                 try:
                     check_model(arguments_of(job, directory, tasks), job.model.experiment.model)
                 except UserError as error:

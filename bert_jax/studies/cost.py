@@ -52,10 +52,10 @@ def _finetuning_flops(job: MeasuringJob, data: Loaded) -> float:
     return data.train_rows * (encoder + lstm)
 
 
-def _checkpoint_bytes(experiment: Experiment) -> int:
+def _checkpoint_bytes(experiment: Experiment, moment_dtype: str) -> int:
     """Of the parameters, in float32, and of Adam's two moments; Muon keeps one for most parameters."""
     parameters = experiment.objective.num_parameters(experiment.model)
-    return parameters * (_BYTES["float32"] + 2 * _BYTES[experiment.optimizer.moment_dtype])
+    return parameters * (_BYTES["float32"] + 2 * _BYTES[moment_dtype])
 
 
 def measured_speed(experiment: Experiment, phase: Phase) -> float:
@@ -155,7 +155,7 @@ def costs(plan: Plan, loaded: Mapping[tuple[str, str], Loaded], speed: Speed) ->
 
     Args:
       plan: of the study.
-      loaded: `MeasuringJob.loading` -> its data, as `check_data` returns it.
+      loaded: `MeasuringJob.data_key` -> its data, as `check_data` returns it.
       speed: of pretraining; fine-tuning is taken to be as fast as the first phase.
     """
     found = {}
@@ -165,12 +165,12 @@ def costs(plan: Plan, loaded: Mapping[tuple[str, str], Loaded], speed: Speed) ->
                 kept = run.keep_checkpoints
                 if run.keep_every:
                     kept += run.num_train_steps // run.keep_every
-                disk = kept * _checkpoint_bytes(run)
+                disk = kept * _checkpoint_bytes(run, run.optimizer.moment_dtype)
                 cost = Cost(run_flops(run), pretraining_seconds(run, speed), disk)
             case MeasuringJob(measure=Finetuned(), model=PretrainingJob(experiment=run)):
-                data = loaded.get(job.loading)
+                data = loaded.get(job.data_key)
                 flops = _finetuning_flops(job, data) if data else 0.0
-                cost = Cost(flops, flops / speed(run, run.data.phases[0]), _checkpoint_bytes(run))
+                cost = Cost(flops, flops / speed(run, run.data.phases[0]), _checkpoint_bytes(run, "float32"))
             case _:
                 cost = Cost(0.0, 0.0, 0)
         found[job.path] = cost

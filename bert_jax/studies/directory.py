@@ -114,7 +114,7 @@ def claim(directory: Path, identity: Mapping[str, Any]) -> None:
         write_shared(directory, STUDY_FILE, {**before, **identity})
 
 
-def check_unchanged(directory: Path, plan: Plan, corpus: str, vocabulary_size: int | None) -> None:
+def record_corpus_and_seeds(directory: Path, plan: Plan, corpus: str, vocabulary_size: int | None) -> None:
     """Keeps with the study how many seeds it has, and the fingerprint and size of vocabulary of its corpus.
 
     Raises UserError if jobs were done with other settings, or on another corpus.
@@ -134,8 +134,8 @@ def check_settings(directory: Path, plan: Plan) -> None:
     for job in plan.jobs:
         if changed := _changed_settings(directory, job):
             raise UserError(
-                f"{directory / job.path} was made with other settings: {'; '.join(changed)}; undo these "
-                f"changes, remove it, or name another --output"
+                f"{directory / job.path} was made with other settings: {'; '.join(changed)}; give those that "
+                f"it was made with, remove it to do it again, or name another --output"
             )
 
 
@@ -145,7 +145,8 @@ def _check_same(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
     known = {name: value for name, value in now.items() if name in before}
     if changed := differences({name: before[name] for name in known}, known, ()):
         raise UserError(
-            f"{directory} holds another study: {'; '.join(changed)}; undo this, or name another --output"
+            f"{directory} was begun with other settings: {'; '.join(changed)}; give those that it was begun "
+            f"with, or name another --output"
         )
     return before
 

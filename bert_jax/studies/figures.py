@@ -46,7 +46,7 @@ _LINES: Sequence[Any] = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v")
 _WIDTH = re.compile(r'width="([0-9.]+)pt"')
 
-Cost: TypeAlias = Callable[[Experiment, int], float]
+Position: TypeAlias = Callable[[Experiment, int], float]
 """(settings, step) -> where the step stands on the horizontal axis."""
 
 
@@ -160,15 +160,20 @@ def _differences(table: StudyTable) -> Figure:
 
 
 def _scores(
-    results: StudyResults, by_column: Mapping[str, Mapping[tuple[str, int], Cell]], label: str, cost: Cost
+    results: StudyResults,
+    by_column: Mapping[str, Mapping[tuple[str, int], Cell]],
+    label: str,
+    position: Position,
 ) -> Figure:
     """For each column the arms by what their pretraining cost; bars and bands are the range of the seeds."""
     figure, panels = _panels(len(by_column))
-    at_the_end = [cost(experiment, experiment.num_train_steps) for experiment in results.experiments.values()]
+    at_the_end = [
+        position(experiment, experiment.num_train_steps) for experiment in results.experiments.values()
+    ]
     for panel, (heading, cells) in zip(panels, by_column.items(), strict=True):
         for number, (arm, experiment) in enumerate(results.experiments.items()):
             steps = sorted(step for other, step in cells if other == arm)
-            points = {cost(experiment, step): list(cells[arm, step].values.values()) for step in steps}
+            points = {position(experiment, step): list(cells[arm, step].values.values()) for step in steps}
             _band(panel, points, number, arm)
         panel.set_title(heading)
         if max(at_the_end) > 10 * min(at_the_end):
@@ -180,16 +185,18 @@ def _scores(
     return figure
 
 
-def _pretraining(results: StudyResults, label: str, cost: Cost) -> Figure:
+def _pretraining(results: StudyResults, label: str, position: Position) -> Figure:
     """The held-out metrics of pretraining; bands are the range of the seeds."""
-    every = {m.name: m for experiment in results.experiments.values() for m in experiment.objective.metrics}
-    metrics = list(every.values())
+    # Metrics of one name may differ: the generator of `rtd` has an `mlm_accuracy` of its own.
+    metrics = list(dict.fromkeys(m for run in results.experiments.values() for m in run.objective.metrics))
     labels = [metric.label for metric in metrics]
     figure, panels = _panels(len(metrics))
     for panel, metric in zip(panels, metrics, strict=True):
         for number, (arm, experiment) in enumerate(results.experiments.items()):
+            if metric not in experiment.objective.metrics:
+                continue
             runs = [run for run in results.runs if run.arm == arm]
-            points = {cost(experiment, step): values for step, values in _heldout(runs, metric).items()}
+            points = {position(experiment, step): values for step, values in _heldout(runs, metric).items()}
             _band(panel, points, number, arm)
         label_of_panel = metric.label
         if labels.count(metric.label) > 1:  # "MLM perplexity", "LTR perplexity"

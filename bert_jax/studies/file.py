@@ -1,6 +1,5 @@
 """Studies in a file of one's own."""
 
-import ast
 import importlib.util
 import sys
 from pathlib import Path
@@ -21,7 +20,6 @@ def read_studies(path: Path) -> dict[str, Study]:
     if not path.is_file():
         raise UserError(f"--file {path} is not a file; name a Python file that defines a Study")
     _check_own_name(path)
-    _check_names(path)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise UserError(f"--file {path} is not a Python file; its name must end in .py")
@@ -56,20 +54,3 @@ def _check_own_name(path: Path) -> None:
     # A file whose directory is on the path finds itself.
     if found is not None and (found.origin is None or Path(found.origin).resolve() != path.resolve()):
         raise UserError(f"--file {path} has the name of an installed module; give it another one")
-
-
-def _check_names(path: Path) -> None:
-    """Raises UserError if a dict has a key twice, of which Python keeps the last one without a word."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):
-        return  # executing the file says what is wrong
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Dict):
-            keys = [key for key in node.keys if isinstance(key, ast.Constant)]
-            for number, key in enumerate(keys):
-                if any(key.value == before.value for before in keys[:number]):
-                    raise UserError(
-                        f"--file {path}, line {key.lineno}: {key.value!r} occurs twice in one dict, of which "
-                        f"the last would count; arms have different names"
-                    )

@@ -28,6 +28,7 @@ from bert_jax.workdir.grid import ITEMS_FILE, RESULTS_FILE, TRIALS_DIRECTORY, wr
 from data_pipeline.errors import UserError
 from data_pipeline.json_text import load_json
 from data_pipeline.tasks.minimal_pairs import MinimalPair, accuracies, fingerprint, read_minimal_pairs
+from data_pipeline.tfds import is_tfds
 
 _RATES = {field.name for field in dataclasses.fields(LayerRates)}
 
@@ -122,7 +123,7 @@ def measure(job: MeasuringJob, directory: Path, tasks: str) -> tuple[dict[str, A
 
 def path_of_data(tasks: str, data: str) -> str:
     """What --data names: a directory inside that of all tasks, or a TensorFlow dataset."""
-    return data if ":" in data else str(Path(tasks) / data)
+    return data if is_tfds(data) else str(Path(tasks) / data)
 
 
 def _minimal_pairs(

@@ -69,13 +69,12 @@ class MeasuringJob:
     @property
     def settings(self) -> dict[str, Any]:
         """What its result depends on, besides the model and the data."""
-        left_out = {*self.measure.of_column, *_SAID_OTHERWISE}
-        own = {name: value for name, value in vars(self.measure).items() if name not in left_out}
+        own = {name: value for name, value in self.measure.of_job().items() if name not in _SAID_OTHERWISE}
         return {"measure": self.measure.name, "step": self.step, **own, **self.flags}
 
     @property
-    def loading(self) -> tuple[str, str]:
-        """Equal for jobs that load the same data with the same flags."""
+    def data_key(self) -> tuple[str, str]:
+        """Of the data that it loads: equal for jobs of one measure with the same flags."""
         return self.measure.name, str(self.flags)
 
     @property
@@ -133,10 +132,11 @@ def make_plan(
     study = study.at(scale)
     planned = {name: _experiment(study, scale, name, {}) for name in study.arms}
     _check_common(study, planned, changes)
-    experiments = {
-        name: _experiment(study, scale, name, {**_schedule(run, changes), **changes})
-        for name, run in planned.items()
-    }
+    others = {path: value for path, value in changes.items() if path not in ("num_train_steps", *_SCHEDULE)}
+    experiments = {name: _experiment(study, scale, name, others) for name in study.arms}
+    if "num_train_steps" in changes:
+        asked = changes["num_train_steps"]
+        experiments = {name: with_steps(run, asked) for name, run in experiments.items()}
     if budget_flops is None and scale.equal_flops:
         budget_flops = run_flops(experiments[study.base])
     # Flags count more than what follows from the number of steps.
@@ -230,14 +230,6 @@ def _check_common(study: Study, planned: Mapping[str, Experiment], changes: Chan
                     f"study {study.name}: {name} freezes {flags['frozen_layers']} layers, so a flag cannot "
                     f"set model.num_layers; write a study of your own (--file)"
                 )
-
-
-def _schedule(planned: Experiment, changes: Changes) -> Changes:
-    """Warm-up and decay of an arm in another number of steps, if `changes` has one."""
-    if "num_train_steps" not in changes:
-        return {}
-    optimizer = with_steps(planned, changes["num_train_steps"]).optimizer
-    return {"optimizer.warmup_steps": optimizer.warmup_steps, "optimizer.decay_start": optimizer.decay_start}
 
 
 def _experiment(study: Study, scale: Scale, name: str, changes: Changes) -> Experiment:

@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from bert_jax.studies.csv_files import CSV_FILE, DIFFERENCES_FILE
 from bert_jax.studies.results import StudyResults
@@ -15,11 +15,6 @@ from bert_jax.training.accounting import flops_done
 from bert_jax.workdir.config_text import flatten
 
 _NOT_OF_AN_ARM = ("seed", "data.corpus")
-_VERDICTS: Mapping[Verdict, str] = {
-    "reproduced": "reproduced for",
-    "reversed": "reversed for",
-    "cannot be told": "undecided with these seeds for",
-}
 CAPTIONS = {
     "scores-flops": ("Scores against FLOPs", "Means over seeds; bars and bands are their range."),
     "scores-steps": ("Scores against pretraining steps", "Lines are means over seeds, bands their range."),
@@ -220,14 +215,14 @@ def _findings(table: StudyTable) -> Iterator[str]:
     """For each column which of the paper's orders of two arms came out again."""
     for heading, orders in table.orders.items():
         parts = []
-        for verdict, words in _VERDICTS.items():
+        for verdict in get_args(Verdict):
             worse: dict[str, list[str]] = {}
             for order in orders:
                 if order.verdict == verdict:
                     worse.setdefault(order.better, []).append(order.worse)
             if worse:
                 named = [f"{better} over {' and '.join(arms)}" for better, arms in worse.items()]
-                parts.append(f"{words} {', and '.join(named)}")
+                parts.append(f"{verdict} for {', and '.join(named)}")
         if parts:
             yield f"{heading}: the paper's order is {'; '.join(parts)}."
 

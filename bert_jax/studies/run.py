@@ -20,12 +20,12 @@ from bert_jax.studies.data import make_data, makes_data, name_data
 from bert_jax.studies.directory import (
     check_directory,
     check_settings,
-    check_unchanged,
     claim,
     forget_failures,
     forget_what_others_retry,
     pull_ended,
     read_study,
+    record_corpus_and_seeds,
     write_progress,
 )
 from bert_jax.studies.places import Place, find_places, place_of_worker
@@ -36,11 +36,12 @@ from bert_jax.studies.reuse import copy_reusable, find_reusable
 from bert_jax.studies.show import show_plan, show_results, show_status
 from bert_jax.studies.worker import work
 from bert_jax.studies.workers import run_workers
-from bert_jax.study import HeldoutLM, Scale
+from bert_jax.study import Finetuned, MinimalPairs, Scale
 from bert_jax.tpu.topology import open_slice
 from data_pipeline.corpus.store import Description, describe
 from data_pipeline.errors import UserError, may_pass
 from data_pipeline.stand_in import bucket_of
+from data_pipeline.tfds import is_tfds
 
 _PAUSE = 50
 """Time between two reports of a worker, as a multiple of what the last one took."""
@@ -62,7 +63,8 @@ def run_study(args: RunStudy) -> int:
         check_settings(args.output, plan)
         return _show_status(args, plan) if args.status else _report(args, plan)
     scale = _scale(args)
-    needs_tasks = any(not isinstance(measure, HeldoutLM) for measure in args.study.at(scale).measures)
+    measures = args.study.at(scale).measures
+    needs_tasks = any(isinstance(m, Finetuned | MinimalPairs) and not is_tfds(m.data) for m in measures)
     corpus, tasks = name_data(args.output, scale, args.corpus, args.tasks, needs_tasks)
     if place := place_of_worker():
         return _work(args, identity, _plan(args, describe(corpus)), tasks, place)
@@ -122,7 +124,7 @@ def _run(
     reusable = find_reusable(plan, args.output, args.reuse, corpus.fingerprint)
     claim(args.output, identity)
     forget_what_others_retry(args.output, plan)
-    check_unchanged(args.output, plan, corpus.fingerprint, corpus.vocabulary_size)
+    record_corpus_and_seeds(args.output, plan, corpus.fingerprint, corpus.vocabulary_size)
     if args.retry:
         forget_failures(args.output, plan)
     copy_reusable(args.output, reusable)

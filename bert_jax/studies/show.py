@@ -15,7 +15,7 @@ from rich.table import Table
 from bert_jax.parallel.leases import Leases, Owner
 from bert_jax.studies.cost import Cost
 from bert_jax.studies.directory import LEASES_DIRECTORY, read_ended
-from bert_jax.studies.plan import Job, Plan, PretrainingJob
+from bert_jax.studies.plan import Job, MeasuringJob, Plan, PretrainingJob
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from bert_jax.training.progress import duration
 from bert_jax.workdir.grid import trials_done
@@ -42,7 +42,8 @@ def show_plan(
     """
     table = _table("job", "steps", "FLOPs", "time", "disk", "state")
     owners = _owners(plan, directory)
-    left, seconds, disk = 0.0, 0.0, 0
+    left, longest, disk = 0.0, 0.0, 0
+    seconds: dict[PurePosixPath, float] = {}
     for parent, jobs in _by_run(plan):
         table.add_row(str(parent))
         for job in jobs:
@@ -50,13 +51,18 @@ def show_plan(
             if job.path in reusable:
                 state = f"done in {reusable[job.path]}"
             elif kind != "done" and (kind != "failed" or retry):
-                left, seconds, disk = left + cost.flops, seconds + cost.seconds, disk + cost.disk
+                left, disk = left + cost.flops, disk + cost.disk
+                seconds[job.path] = cost.seconds
+                # A measure waits for its model.
+                before = seconds.get(job.model.path, 0.0) if isinstance(job, MeasuringJob) else 0.0
+                longest = max(longest, before + cost.seconds)
             table.add_row(f"  {job.path.name}", *_columns(job, cost), escape(state))
     console = Console(highlight=False)
     console.print(table)
+    time = _time(sum(seconds.values()), longest, where)
     console.print(
-        f"left: {left:.2g} FLOPs, about {_time(seconds, where)}, and {_size(disk)}; minimal pairs, held-out "
-        "text, starts and compiling are not counted"
+        f"left: {left:.2g} FLOPs, about {time}, and {_size(disk)}; minimal pairs, held-out text, starts and "
+        "compiling are not counted"
     )
 
 
@@ -75,11 +81,12 @@ def _columns(job: Job, cost: Cost) -> tuple[str, ...]:
     )
 
 
-def _time(seconds: float, where: int | str) -> str:
+def _time(seconds: float, at_least: float, where: int | str) -> str:
+    """Of jobs that take so many seconds in all, some of which can only be done one after another."""
     if isinstance(where, str):
         return f"{duration(seconds)} on {where} by the TPU compiler's estimate"
     workers = "1 worker" if where == 1 else f"{where} workers side by side"
-    return f"{duration(seconds / where)} with {workers} on this machine"
+    return f"{duration(max(seconds / where, at_least))} with {workers} on this machine"
 
 
 def show_status(plan: Plan, directory: Path) -> Mapping[str, int]:

@@ -10,8 +10,10 @@ from bert_jax.studies.check_data import Loaded
 from bert_jax.studies.cost import Cost, _alike, costs
 from bert_jax.studies.measuring import finetune_arguments
 from bert_jax.studies.plan import MeasuringJob
+from bert_jax.studies.show import show_plan
 from bert_jax.study import Arm, HeldoutLM
 from bert_jax.training.accounting import run_flops
+from bert_jax.training.progress import duration
 from tests.bert_jax.studies.small_study import TINY, TOPIC, plan_of
 
 SPEED = 1e6
@@ -29,7 +31,7 @@ def found() -> dict[str, Cost]:
         measures=(TOPIC, HeldoutLM("LM", "bits_per_byte")),
     )
     loaded = {
-        job.loading: Loaded(
+        job.data_key: Loaded(
             finetune_arguments(TOPIC.task, job.flags, ModelSource(Path("run")), "topic", Path("output")),
             train_rows=100,
             train_tokens=1000,
@@ -58,6 +60,27 @@ def test_only_checkpoints_take_disk(found: dict[str, Cost]) -> None:
     assert found["base/seed-0/classify"].disk == bytes_of_one
     (heldout,) = (cost for path, cost in found.items() if "held" in path and "base" in path)
     assert heldout == Cost(0.0, 0.0, 0)
+
+
+def test_moments_in_bfloat16_are_those_of_pretraining_alone() -> None:
+    optimizer = dataclasses.replace(TINY.optimizer, moment_dtype="bfloat16")
+    plan = plan_of(arms={"base": Arm(dataclasses.replace(TINY, optimizer=optimizer))}, measures=(TOPIC,))
+    parameters = TINY.objective.num_parameters(TINY.model)
+    pretraining, finetuning = (cost.disk for cost in costs(plan, {}, lambda *_: SPEED).values())
+    assert pretraining == TINY.keep_checkpoints * parameters * (4 + 2 * 2)
+    assert finetuning == parameters * (4 + 2 * 4)
+
+
+def test_more_workers_than_jobs_take_as_long_as_a_model_and_its_measure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_of(arms={"base": Arm(TINY)}, measures=(TOPIC,))
+    hours = {job.path: Cost(1.0, 3600.0, 0) for job in plan.jobs}
+    show_plan(plan, tmp_path, hours, {}, 16, retry=False)
+    assert (
+        f"about {duration(len(plan.jobs) / plan.scale.seeds * 3600)} with 16 workers"
+        in capsys.readouterr().out
+    )
 
 
 def test_settings_that_a_compiled_step_does_not_depend_on_are_measured_once() -> None:

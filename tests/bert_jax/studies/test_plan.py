@@ -315,7 +315,11 @@ def test_a_budget_sets_the_steps_and_keeps_the_shape_of_the_schedule() -> None:
     ("changes", "message"),
     [
         ({"base": "none"}, "base 'none' is none of its arms: base, mlm, ltr, ltr_bilstm"),
-        ({"arms": {"a b": Arm(TINY)}, "base": "a b", "published": {}}, "'a b' names a directory"),
+        ({"arms": {"a b": Arm(TINY)}, "base": "a b", "published": {}}, "'a b' is also a directory's name"),
+        ({"arms": {"base": TINY}, "published": {}}, "arm base is Experiment.*; it must be an Arm"),
+        ({"measures": TOPIC}, "measures is Finetuned.*; it must be a tuple"),
+        ({"published": {"base": 84.4}}, "published of base is 84.4; it must be a dict"),
+        ({"scales": {"tiny": 3}}, "scale tiny is 3; it must be a Scale"),
         (
             {"measures": (TOPIC, dataclasses.replace(TOPIC, metric="matthews"))},
             "two measures have the column",
@@ -355,11 +359,18 @@ def test_a_budget_sets_the_steps_and_keeps_the_shape_of_the_schedule() -> None:
         ),
         (
             {"measures": (dataclasses.replace(TOPIC, variant="[v2]"),), "published": {}},
-            r"topic: 'classify-\[v2\]' names a directory; use letters, digits, and _ . \+ - in its variant",
+            r"topic: 'classify-\[v2\]' is also a directory's name; use letters, .* in its variant",
         ),
         (
             {"scales": {"tiny": Scale(1, measures=TOPIC)}},  # type: ignore[arg-type]
             "scale tiny: measures is Finetuned.*; it must be a tuple",
+        ),
+        (
+            {
+                "scales": {"tiny": Scale(1, measures=(HeldoutLM("LM", "bits_per_byte"),))},
+                "published": {"base": {"LM": 1.0}},
+            },
+            "'LM' in published is none of its columns: topic",
         ),
     ],
 )

@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from bert_jax.studies.directory import Ended, check_unchanged, claim, read_ended, write_ended
+from bert_jax.studies.directory import Ended, claim, read_ended, record_corpus_and_seeds, write_ended
 from bert_jax.studies.plan import Plan, PretrainingJob
 from bert_jax.studies.reuse import copy_reusable, find_reusable
 from bert_jax.study import Changes
@@ -19,7 +19,7 @@ BASE, LTR = PurePosixPath("base/seed-0/pretraining"), PurePosixPath("ltr/seed-0/
 def done(directory: Path, corpus: str, plan: Plan) -> Path:
     """A study of which the base is pretrained, LTR's pretraining failed, and the others are not begun."""
     claim(directory, {"study": "tiny", "scale": "one"})
-    check_unchanged(directory, plan, corpus, 30)
+    record_corpus_and_seeds(directory, plan, corpus, 30)
     for job in plan.jobs:
         if isinstance(job, PretrainingJob) and job.path in (BASE, LTR):
             error = "NaN" if job.path == LTR else ""
@@ -64,7 +64,7 @@ def test_kept_checkpoints_serve_a_study_that_keeps_none_but_not_the_other_way_ro
     assert reusable == {BASE: with_kept / BASE}
     claim(tmp_path / "new", {"study": "tiny", "scale": "one"})
     copy_reusable(tmp_path / "new", reusable)
-    check_unchanged(tmp_path / "new", plan_of(), "print", 30)  # as the next start of the study does
+    record_corpus_and_seeds(tmp_path / "new", plan_of(), "print", 30)  # as the next start of the study does
     assert not find_reusable(keeping, tmp_path / "new", [without], "print")
 
 
