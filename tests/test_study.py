@@ -274,6 +274,7 @@ def test_all_tasks_whose_files_are_missing_are_named_before_anything_is_run(
         (["--scale", "huge"], "study tiny has no scale 'huge'; valid: tiny, one, three_jobs"),
         (["--budget-flops", "10"], "--budget-flops 10 is below one step of"),
         (["--budget-flops", "1e9", "--budget-hours", "1"], "both set the steps; give one of the two"),
+        (["--plan", "--status"], "--plan, --status and --report each show one thing; give one of them"),
         (["--budget-hours", "nan"], "--budget-hours is nan; it must be above 0 and finite"),
         (["--topology", "v5e:4x4"], "--topology has an effect only with --plan; add --plan"),
         (["--plan", "--topology", "v5e:3x3"], "no topology 'v5e:3x3'; valid: v5e:1x1"),

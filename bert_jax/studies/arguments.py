@@ -103,5 +103,7 @@ class RunStudy:
         has_budget = self.budget_flops is not None or self.budget_hours is not None
         if has_budget and "num_train_steps" in self.given:
             raise UserError("--num-train-steps and a budget both set the steps; give one of the two")
+        if self.plan + self.status + self.report > 1:
+            raise UserError("--plan, --status and --report each show one thing; give one of them")
         if self.topology is not None and not self.plan:
             raise UserError("--topology has an effect only with --plan; add --plan")
