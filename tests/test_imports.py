@@ -31,10 +31,11 @@ SHARED = {
     "data_pipeline.stand_in",
     "data_pipeline.corpus.vocabulary_file",
 }
-# What `bert_jax` may import besides, which needs the library `tokenizers`.
+# What `bert_jax` may import besides, which needs numpy or the library `tokenizers`.
 TOKENIZING = {
     "data_pipeline.corpus.byte_bpe",
     "data_pipeline.corpus.special_tokens",
+    "data_pipeline.corpus.truncation",
     "data_pipeline.corpus.wordpiece",
 }
 PACKAGES = ["bert_jax", "data_pipeline", "experiments"]

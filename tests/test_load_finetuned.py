@@ -64,6 +64,17 @@ def predict_file(directory: Path, source: Path, text: str) -> str:
     return output.read_text()
 
 
+def test_an_output_that_exists_is_kept(tmp_path: Path) -> None:
+    make_trial(tmp_path / "model", "classification", "classify", ("no", "yes"))
+    source = tmp_path / "new.tsv"
+    source.write_text("text\nthe cat\n")
+    predictor = bert_jax.load_finetuned(str(tmp_path / "model"))
+    with pytest.raises(UserError, match="exists"):
+        predictor.predict_file(str(source), str(source))
+    assert source.read_text() == "text\nthe cat\n"
+    assert predictor.predict_file(str(source), str(tmp_path / "out.tsv")) == 1
+
+
 def assert_like(found: Any, told: Any) -> None:
     """Asserts equality up to the rounding of numbers, since other batches are summed differently."""
     assert type(found) is type(told)

@@ -207,6 +207,12 @@ def test_the_record_of_another_version_is_named(tmp_path: Path, capsys: pytest.C
     assert "or is of another version of bert-jax: KeyError('labels')" in capsys.readouterr().err
 
 
+def test_a_pretrained_model_is_no_fine_tuned_one(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    write_json(tmp_path / "config.json", {"hidden_size": 16, "architectures": ["BertForPreTraining"]})
+    refuse(tmp_path, "text\nthe cat\n", ".tsv")
+    assert "is no fine-tuned model, which `bert-jax finetune` makes; a pretrained" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("changed", [{"task": "sentiment"}, {"settings": {"temperature": 1}}])
 def test_a_task_of_another_version_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture, changed: dict[str, object]

@@ -1,5 +1,7 @@
 """`bert-jax convert --model DIR --output DIR`: a model for transformers, google-research/bert or numpy."""
 
+import shlex
+
 from bert_jax.cli.flags.convert import Convert
 from bert_jax.cli.model_source import note_assumed
 from bert_jax.formats.convert import convert
@@ -31,7 +33,7 @@ def run(args: Convert) -> None:
         print(f"note: the head of {model.facts['task']} is left out; `bert-jax predict` applies it")
     if model.config.attention == "bidirectional" and "language_model" in model.params:
         mask = special_tokens(model.tokenizer).mask
-        print(f'try it:  bert-jax fill-mask --model {args.output} "Text with a {mask}."')
+        print(f'try it:  bert-jax fill-mask --model {shlex.quote(str(args.output))} "Text with a {mask}."')
 
 
 def _describe(model: PretrainedModel) -> str:

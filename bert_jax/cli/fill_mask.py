@@ -1,14 +1,16 @@
 """`bert-jax fill-mask --model DIR TEXT ...`: the likeliest tokens for each [MASK]."""
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from bert_jax.cli.flags.fill_mask import FillMask
 from bert_jax.cli.model_source import open_source
 from bert_jax.inference.fill_mask import fill_mask
 from data_pipeline.checks import check_positive
 from data_pipeline.errors import UserError
+
+Guesses: TypeAlias = Sequence[tuple[str, float]]
+"""Tokens with their probabilities."""
 
 
 def run(args: FillMask) -> None:
@@ -32,14 +34,13 @@ def _check_unicode(text: str) -> None:
         raise UserError(f"the text {text!r} is not UTF-8; write it in UTF-8") from None
 
 
-def print_guesses(text: str, masks: list[list[tuple[str, float]]]) -> None:
-    """Prints what `fill_mask` returned for a text, as a table with a pair of columns for each [MASK]."""
-    table = Table()
-    for number in range(1, len(masks) + 1):
-        table.add_column(Text("token" if len(masks) == 1 else f"[MASK] {number}"))
-        table.add_column("probability", justify="right")
-    for row in zip(*masks, strict=True):
-        table.add_row(*(cell for token, probability in row for cell in (Text(token), f"{probability:.1%}")))
-    console = Console(highlight=False)
-    console.print(text, markup=False)
-    console.print(table)
+def print_guesses(text: str, masks: Sequence[Guesses]) -> None:
+    """Prints what `fill_mask` returned for a text, a line for each [MASK]."""
+    print(text)
+    for guesses in masks:
+        print(f"  {list_guesses(guesses)}")
+
+
+def list_guesses(guesses: Guesses) -> str:
+    """Tokens with their probabilities in one line, in quotes since a token may be a comma."""
+    return ", ".join(f'"{token}" {probability:.1%}' for token, probability in guesses)

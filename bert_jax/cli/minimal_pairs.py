@@ -20,4 +20,7 @@ def run(args: MinimalPairs) -> None:
     summary = {"model": model.name, "scoring": scoring, **accuracies(pairs, scores)}
     with directory_of(args.output), atomically(args.output) as partial:
         write_results(partial, summary, pairs, scores)
-    print(f"accuracy {summary['accuracy']:.1%}, the mean of {len(summary['paradigms'])} paradigms")
+    count = len(summary["paradigms"])
+    mean = f", the mean of {count} paradigms" if count > 1 else ""
+    print(f"accuracy by {scoring}: {summary['accuracy']:.1%}{mean}")
+    print(f"wrote {args.output}")

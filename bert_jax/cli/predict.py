@@ -39,7 +39,7 @@ def run(args: Predict) -> None:
 
 
 def _count_on_terminal() -> Progress:
-    """A running count of sequences. Files are read in parts, so their total is unknown."""
-    columns = TextColumn("{task.completed:,.0f} sequences"), TimeElapsedColumn()
+    """A running count of rows. Files are read in parts, so their total is unknown."""
+    columns = TextColumn("{task.completed:,.0f} rows"), TimeElapsedColumn()
     console = Console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -1,11 +1,12 @@
 """What a finished run prints: its accuracy beside that of guessing, and for the quickstart filled masks."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from bert_jax.cli.fill_mask import list_guesses
 from bert_jax.formats.convert import convert
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
@@ -78,11 +79,6 @@ def _export(workdir: Path, output: Path) -> PretrainedModel:
         return open_model(workdir)
     print(f"\nexported to {output} in the layout of Hugging Face transformers")
     return model
-
-
-def list_guesses(guesses: Sequence[tuple[str, float]]) -> str:
-    """Tokens with their probabilities in one line, in quotes since a token may be a comma."""
-    return ", ".join(f'"{token}" {probability:.0%}' for token, probability in guesses)
 
 
 def masked_sentences(corpus_dir: str, count: int) -> Iterator[tuple[str, str]]:

@@ -24,6 +24,7 @@ from bert_jax.inference.padding import batches_by_length, padded_lengths
 from bert_jax.model.encoder import STACKS
 from bert_jax.model.pretraining import BertForPreTraining
 from bert_jax.model_config import ModelConfig
+from data_pipeline.corpus.truncation import truncated_lengths
 from data_pipeline.errors import UserError
 
 Text = str | tuple[str, str]
@@ -40,8 +41,6 @@ _PADDED_AXES: dict[Output, tuple[int, ...]] = {
 }
 _TOKENS_IN_A_BATCH = 4096
 _TEXTS_IN_A_PART = 64
-# A pair with more characters than this for each position is truncated before its texts are joined.
-_LONG_PAIR = 8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,20 +70,18 @@ class Bert:
     def __init__(self, pretrained: PretrainedModel) -> None:
         self.pretrained = pretrained
         self._on_device = dataclasses.replace(pretrained, params=jax.device_put(pretrained.params))
-        self._tokenizer = Tokenizer.from_str(pretrained.tokenizer.to_str())
-        self._tokenizer.enable_truncation(pretrained.config.max_position_embeddings)
 
     def encode(
         self,
-        texts: Sequence[Text],
+        texts: Iterable[Text],
         outputs: Sequence[Output] | None = None,
         layers: Sequence[int] | None = None,
     ) -> Encoded:
         """Runs the model on texts.
 
         Args:
-          texts: strings, or pairs of strings for the segments A and B. A text longer than the
-            model's positions is truncated, the longer segment first, with a warning.
+          texts: strings, or pairs of strings for the segments A and B. A text longer than the model's
+            positions is truncated as in pretraining, the longer segment first, with a warning.
           outputs: fields of `Encoded` to fill; None asks for the sequence output, and for the
             pooled output if the model has a pooler.
           layers: layers to return in `hidden_states`: 0 for the embedding output, i for layer i, -1
@@ -96,7 +93,7 @@ class Bert:
         """
         if isinstance(texts, str):
             raise UserError("encode takes a list of texts, not one string")
-        outputs = self._default_outputs() if outputs is None else tuple(outputs)
+        texts, outputs = list(texts), self._default_outputs() if outputs is None else tuple(outputs)
         parts = list(self.encode_parts(texts, outputs, layers))
         cut = sum(part.cut for part in parts)
         if cut:
@@ -119,6 +116,8 @@ class Bert:
           UserError: an output or layer does not exist; `layers` is empty; the pooled output is asked for and
             the model has no pooler.
         """
+        if isinstance(outputs, str):
+            raise UserError(f"outputs is {outputs!r}; it must be a list of names")
         names, depth = tuple(outputs), self.pretrained.config.num_layers
         for name in names:
             if name not in _PADDED_AXES:
@@ -133,7 +132,10 @@ class Bert:
         kept = tuple(range(depth + 1) if layers is None else layers)
         remaining = iter(texts)
         while part := list(itertools.islice(remaining, _TEXTS_IN_A_PART)):
-            yield self._encode_part(self._tokenize(part), names, kept)
+            encodings, cut = tokenize(
+                self.pretrained.tokenizer, part, self.pretrained.config.max_position_embeddings
+            )
+            yield self._encode_part(encodings, cut, names, kept)
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[tuple[str, float]]]:
         """The likeliest (token, probability) pairs for each [MASK] of a text; see `inference.fill_mask`."""
@@ -143,12 +145,8 @@ class Bert:
         pooled: tuple[Output, ...] = ("pooled_output",) if "pooler" in self.pretrained.params else ()
         return ("sequence_output", *pooled)
 
-    def _tokenize(self, texts: list[Text]) -> list[Encoding]:
-        longest = self.pretrained.config.max_position_embeddings
-        return tokenize(self.pretrained.tokenizer, self._tokenizer, longest, texts)
-
     def _encode_part(
-        self, encodings: list[Encoding], outputs: tuple[Output, ...], layers: tuple[int, ...]
+        self, encodings: list[Encoding], cut: int, outputs: tuple[Output, ...], layers: tuple[int, ...]
     ) -> Encoded:
         for encoding in encodings:
             self.pretrained.check_ids(encoding.ids)
@@ -167,39 +165,37 @@ class Bert:
                 }
         return Encoded(
             tokens=[e.tokens for e in encodings],
-            cut=sum(bool(e.overflowing) for e in encodings),
+            cut=cut,
             **{name: [row[name] for row in rows] for name in outputs},  # type: ignore[arg-type]
         )
 
 
-def tokenize(whole: Tokenizer, cutting: Tokenizer, longest: int, texts: Sequence[Text]) -> list[Encoding]:
-    """Encodes texts and pairs, truncated to `longest` tokens.
+def tokenize(tokenizer: Tokenizer, texts: Sequence[Text], longest: int) -> tuple[list[Encoding], int]:
+    """Encodes texts, cut to at most `longest` tokens; and how many were cut.
+
+    Of a pair, the longer text loses tokens, of equal ones the second: as in pretraining, while `tokenizers`
+    would cut the first.
 
     Args:
-      whole: a tokenizer that does not truncate.
-      cutting: the same tokenizer, truncating to `longest` tokens.
-      longest: most tokens of an encoding.
+      tokenizer: one that does not truncate.
       texts: strings, or pairs of strings.
+      longest: most tokens of an encoding, with those that are added.
     """
-    limit = _LONG_PAIR * longest
-    is_long = [isinstance(text, tuple | list) and sum(map(len, text)) > limit for text in texts]
-    encodings = iter(cutting.encode_batch([t for t, long in zip(texts, is_long, strict=True) if not long]))
-    return [
-        _encode_long_pair(whole, cutting, longest, *text) if long else next(encodings)
-        for text, long in zip(texts, is_long, strict=True)
-    ]
-
-
-def _encode_long_pair(whole: Tokenizer, cutting: Tokenizer, longest: int, a: str, b: str) -> Encoding:
-    """Encodes a pair as `cutting` would, in linear time.
-
-    `cutting` itself would also combine every overflowing piece of A with every one of B and keep them all.
-    """
-    first = whole.encode(a, add_special_tokens=False)
-    second = whole.encode("", b, add_special_tokens=False)  # as the second text, so its type ids are 1
-    # The longer text keeps one token more: if an odd number fits, `cutting` must see which one is longer.
-    sizes = longest + (len(first) > len(second)), longest + (len(second) > len(first))
-    return cutting.post_process(_first_tokens(first, sizes[0]), _first_tokens(second, sizes[1]))
+    pairs = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
+    firsts = tokenizer.encode_batch([first for first, *_ in pairs], add_special_tokens=False)
+    # As second texts, so that their type ids are 1.
+    given = [("", second) for _, *others in pairs for second in others]
+    seconds = iter(tokenizer.encode_batch(given, add_special_tokens=False))
+    encodings, cut = [], 0
+    for pair, first in zip(pairs, firsts, strict=True):
+        second = next(seconds) if len(pair) == 2 else None
+        sizes = len(first), 0 if second is None else len(second)
+        room = longest - tokenizer.num_special_tokens_to_add(second is not None)
+        kept = [int(size) for size in truncated_lengths(*sizes, room)]
+        cut += sum(kept) < sum(sizes)
+        rest = None if second is None else _first_tokens(second, kept[1])
+        encodings.append(tokenizer.post_process(_first_tokens(first, kept[0]), rest))
+    return encodings, cut
 
 
 def _first_tokens(encoding: Encoding, count: int) -> Encoding:

@@ -4,7 +4,7 @@ Shapes: N rows, T columns, B rows of a batch, P predictions of a row.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias, TypeVar, cast
 
@@ -34,6 +34,7 @@ def token_log_probabilities(
     sizes: np.ndarray,
     targets: np.ndarray,
     predicted: np.ndarray,
+    lengths: Sequence[int] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predicts tokens: a masked model in their own columns, others from the columns beside them.
 
@@ -44,6 +45,7 @@ def token_log_probabilities(
       sizes: int [N], tokens of each row; the others are padding.
       targets: int [N, T], the right ids.
       predicted: bool [N, T], which tokens are predicted; never the first or the last of a row.
+      lengths: ascending, to which rows are padded, T the last; None: few of them (`padded_lengths`).
 
     Returns:
       Log-probabilities in nats, float64 [N, T], and whether no other token is likelier, bool [N, T]; 0 and
@@ -53,7 +55,7 @@ def token_log_probabilities(
     offset = PREDICTS_FROM[model.config.attention]
     most = padded_count(int(predicted.sum(axis=1).max()))
     log_p, likeliest = np.zeros(targets.shape), np.zeros(targets.shape, bool)
-    lengths = padded_lengths(input_ids.shape[1])
+    lengths = lengths or padded_lengths(input_ids.shape[1])
 
     def predict(plan: tuple[np.ndarray, tuple[int, int]]) -> tuple[_Arrays, _Arrays]:
         chosen, (size, length) = plan

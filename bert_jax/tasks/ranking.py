@@ -126,8 +126,8 @@ class InBatch(Ranking):
         candidates = jnp.concatenate([positive, *negatives])
         query_number, positive_number, *negative_numbers = batch["text_numbers"].reshape(len(query), -1).T
         numbers = jnp.concatenate([positive_number, *negative_numbers])
-        is_right = numbers == positive_number[:, None]
-        is_right = is_right.at[:, : len(query)].max(query_number == query_number[:, None])
+        same_query = real * (query_number == query_number[:, None])
+        is_right = same_query @ (numbers == positive_number[:, None]).astype(jnp.float32) > 0
         is_own = jnp.arange(len(candidates)) == jnp.arange(len(query))[:, None]
         is_there = jnp.tile(real, 1 + len(negatives)) > 0
         counts = is_there & (is_own | ~is_right)

@@ -74,7 +74,13 @@ def read_record(directory: Path) -> FineTuningRecord:
     if not directory.exists():
         raise UserError(f"there is no directory {directory}; name that of a fine-tuned model")
     try:
-        record = from_json(FineTuningRecord, load_json(path))
+        value = load_json(path)
+        if "task" not in value:
+            raise UserError(
+                f"{directory} is no fine-tuned model, which `bert-jax finetune` makes; a pretrained model "
+                f"has no head"
+            )
+        record = from_json(FineTuningRecord, value)
         # A file holds lists where settings have tuples.
         settings = {
             name: tuple(value) if isinstance(value, list) else value

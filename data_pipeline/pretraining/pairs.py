@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from data_pipeline.config import DataConfig
 from data_pipeline.corpus.documents import Corpus
+from data_pipeline.corpus.truncation import truncated_lengths
 from data_pipeline.pretraining.instances import Instances
-from data_pipeline.pretraining.truncation import truncated_lengths
 
 Ints = NDArray[np.int64]
 Bits = NDArray[np.uint32]

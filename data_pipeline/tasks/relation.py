@@ -12,8 +12,8 @@ from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
+from data_pipeline.corpus.truncation import truncated_lengths
 from data_pipeline.errors import UserError
-from data_pipeline.pretraining.truncation import truncated_lengths
 from data_pipeline.tasks.finetuning.encode import TaskTokenizer, check_length, join, make_rows
 from data_pipeline.tasks.finetuning.flags import TaskFlags
 from data_pipeline.tasks.finetuning.records import Place, Record, check_unicode, read_lines, read_records

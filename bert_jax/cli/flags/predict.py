@@ -19,7 +19,8 @@ class Predict:
     output: Path
     """File to make; it must not exist."""
     batch_size: int = 64
-    """Sequences to compute at once; the results do not depend on it."""
+    """Rows to compute at once: texts, windows of passages, or questions with
+    their choices. The results do not depend on it."""
     encoding: str = "utf-8"
     """Encoding of the input, such as latin-1; the output has it too. JSON of
     SQuAD is always in UTF-8."""

@@ -32,7 +32,8 @@ class TrainingFlags:
     batch_size: Annotated[
         tuple[int, ...] | None, tyro.conf.arg(metavar="INT...", help_behavior_hint="(default: 32)")
     ] = None
-    """Examples per training step."""
+    """Rows per training step: texts, windows of passages, or questions with
+    their choices."""
     epochs: Annotated[
         tuple[float, ...] | None, tyro.conf.arg(metavar="FLOAT...", help_behavior_hint="(default: 3.0)")
     ] = None

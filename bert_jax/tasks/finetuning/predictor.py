@@ -21,6 +21,7 @@ from bert_jax.tasks.finetuning.task import AppliedModel, Prediction, TaskSetting
 from bert_jax.training.program import make_program
 from bert_jax.workdir.finetuning import FineTuningRecord
 from bert_jax.workdir.grid import find_trial, warn_if_unfinished
+from data_pipeline.directories import check_new_file
 from data_pipeline.errors import UserError
 from data_pipeline.tasks.finetuning.batches import evaluation_batches, lengths_up_to
 from data_pipeline.tasks.finetuning.records import check_encoding
@@ -103,14 +104,15 @@ class Predictor:
             warnings.warn(self.cut_warning, stacklevel=2)
         return found
 
-    def predict_file(self, source: Path, output: Path) -> int:
+    def predict_file(self, source: Path | str, output: Path | str) -> int:
         """Predicts a file as `bert-jax predict` does, and returns the number of its examples.
 
         Raises:
-          UserError: a file of another form.
+          UserError: a file of another form; the output exists.
         """
+        check_new_file(Path(output))
         self._num_cut = 0
-        count = self._settings.predict_file(Prediction(self._applied, source, output))
+        count = self._settings.predict_file(Prediction(self._applied, Path(source), Path(output)))
         self._note_cut()
         return count
 

@@ -5,6 +5,7 @@ Every finished trial in the output directory counts, so that a grid may grow fro
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -77,12 +78,18 @@ def report(output: Path, task: str, metric: Metric) -> None:
     print_examples(best["examples"])
     # The metric that chose the best trial comes first.
     metrics = {metric.name: best["metrics"][metric.name], **best["metrics"]}
-    print(f"best: {best['trial']}: {'  '.join(f'{name} {value:.4g}' for name, value in metrics.items())}")
+    shown = (f"{name} {_shown(name, value)}" for name, value in metrics.items())
+    print(f"best: {best['trial']}: {'  '.join(shown)}")
     print(f"model and predictions: {output / BEST_DIRECTORY}")
     if (report_file := output / BEST_DIRECTORY / REPORT_FILE).exists():
         print(f"metrics of each type: {report_file}")
     print(f"all metrics: {output / RESULTS_FILE}")
-    print(f"try it:  bert-jax predict --model {output} --input FILE --output FILE")
+    print(f"try it:  bert-jax predict --model {shlex.quote(str(output))} --input FILE --output FILE")
+
+
+def _shown(name: str, value: float) -> str:
+    # SQuAD 2.0 counts questions.
+    return f"{value:,.0f}" if name.endswith("total") else f"{value:.4g}"
 
 
 def print_examples(rows: Sequence[Mapping[str, str]]) -> None:

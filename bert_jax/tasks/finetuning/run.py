@@ -82,7 +82,7 @@ def _say_sizes(args: Finetune[Any], data: TaskData) -> None:
     largest = max(trial.batch_size for trial in args.training.trials())
     if largest > len(data.train):
         print(
-            f"note: a batch of {largest} has some of the {len(data.train)} training examples twice or more",
+            f"note: a batch of {largest} has some of the {len(data.train)} training rows twice or more",
             flush=True,
         )
     cut = ", ".join(f"{rows.num_cut:,} of {name}" for name, rows in splits.items() if rows.num_cut)
@@ -102,9 +102,7 @@ def _train_grid(grid: Grid, other_chips: Sequence[Environment]) -> int:
                 with helpers(grid.args, chips):
                     finished = grid.train(interrupt)
         except NonFiniteError as error:
-            print(
-                f"bert-jax: error: {error}; try a lower --learning-rate in another --output", file=sys.stderr
-            )
+            print(f"bert-jax: error: {error}; try a lower --learning-rate", file=sys.stderr)
             return exit_status.FAILED
         if not finished:
             print(f"{interrupt.signal_name}: saved; run the same command again to resume")

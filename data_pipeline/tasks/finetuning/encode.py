@@ -16,8 +16,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from data_pipeline.corpus.special_tokens import SpecialTokens, special_tokens
+from data_pipeline.corpus.truncation import truncated_lengths
 from data_pipeline.errors import UserError
-from data_pipeline.pretraining.truncation import truncated_lengths
 from data_pipeline.tasks.finetuning.rows import Rows
 
 # BERT's normalizers remove NUL, and byte-level tokenizers write it as another character, so no text matches a

@@ -140,7 +140,8 @@ def _streams(sentences: Sequence[Sentence], context: Context) -> Iterator[range]
         return
     if any(sentence.document is None for sentence in sentences):
         raise UserError(
-            "context is document, but no -DOCSTART- lines tell documents apart; add some, or use sentence"
+            "--context document needs to know where documents begin: add -DOCSTART- lines or `# newdoc` "
+            "comments, or give --context sentence"
         )
     first = 0
     for _, group in itertools.groupby(sentence.document for sentence in sentences):

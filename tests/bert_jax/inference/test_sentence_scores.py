@@ -107,7 +107,7 @@ def test_scores_do_not_depend_on_batches(masked: PretrainedModel, monkeypatch: p
     many = SENTENCES * 3
     together = sentence_scores(masked, many, "pll")
     assert together[:4].tolist() == together[4:8].tolist()
-    monkeypatch.setattr("bert_jax.inference.sentence_scores.TOKENS_IN_A_BATCH", 24)
+    monkeypatch.setattr("bert_jax.inference.token_probabilities.TOKENS_IN_A_BATCH", 24)
     np.testing.assert_allclose(sentence_scores(masked, many, "pll"), together, atol=1e-5)
 
 

@@ -165,10 +165,11 @@ def test_texts_are_ranked_by_the_unit_vectors_of_their_mean_states() -> None:
 def test_a_right_answer_is_no_negative_wherever_it_stands() -> None:
     vectors = np.random.default_rng(0).normal(size=(4, 3, 5)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
-    # Row 1 has the positive of row 0, row 2 the query of row 0, and row 3 has its positive as the negative.
+    # Row 1 has the positive of row 0, row 2 the query of row 0, and row 3 has its positive as the negative:
+    # so texts 1 and 5 are right for the query of rows 0 and 2.
     numbers = np.array([[0, 1, 2], [3, 1, 4], [0, 5, 6], [7, 8, 1]], np.int32)
     wrong = np.ones((4, 8), bool)  # positives, then negatives
-    wrong[0, [1, 2, 7]] = wrong[1, [0, 7]] = wrong[2, 0] = False
+    wrong[0, [1, 2, 7]] = wrong[1, [0, 7]] = wrong[2, [0, 1, 7]] = False
     scores = 20 * vectors[:, 0] @ np.concatenate([vectors[:, 1], vectors[:, 2]]).T
     expected = cross_entropy(np.where(wrong, scores, -1e9), np.arange(4)).sum()
     batch = {**make_batch("in_batch_ranking"), "text_numbers": numbers}

@@ -119,7 +119,7 @@ def test_says_what_a_data_set_lacks(tokenizer):
     with pytest.raises(UserError, match="f:4: no word of training or dev has the type LOC"):
         make_tagging_rows(SENTENCES, make_task_tokenizer(tokenizer), ("O", "B-PER"), 128, "sentence")
     alone = [Sentence(("a",), ("O",), document=None)]
-    with pytest.raises(UserError, match="no -DOCSTART- lines"):
+    with pytest.raises(UserError, match="add -DOCSTART- lines"):
         make_tagging_rows(alone, make_task_tokenizer(tokenizer), TAGS, 128, "document")
     with pytest.raises(UserError, match="max_seq_length is 7; it must be 8 or more"):
         make_tagging_rows(SENTENCES, make_task_tokenizer(tokenizer), TAGS, 7, "sentence")

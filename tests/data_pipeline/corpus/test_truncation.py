@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_pipeline.pretraining.truncation import truncated_lengths
+from data_pipeline.corpus.truncation import truncated_lengths
 
 
 def cut_literally(a: int, b: int, limit: int) -> tuple[int, int]:
