@@ -13,7 +13,7 @@ class Kept:
     newest: int = 1
     """So many of the newest."""
     every: tuple[int, ...] = ()
-    """Those of the steps that one of these divides."""
+    """Also those whose step is a multiple of one of these, however old."""
 
     def __post_init__(self) -> None:
         for number in (self.newest, *self.every):

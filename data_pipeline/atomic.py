@@ -51,13 +51,10 @@ def is_partial(path: str) -> bool:
     return any(part.startswith(".") and part.endswith(".partial") for part in path.split("/"))
 
 
-def copy_tree(source: Path, target: Path, *, leaves_out: str = "") -> None:
-    """Copies a directory, but for files of a name.
-
-    Raises Unfinished if a file cannot be read or written.
-    """
+def copy_tree(source: Path, target: Path) -> None:
+    """Copies a directory. Raises Unfinished if a file cannot be read or written."""
     try:
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns(leaves_out) if leaves_out else None)
+        shutil.copytree(source, target)
     except shutil.Error as error:  # which has lost what kind of errors they were
         place, _, reason = error.args[0][0]
         raise Unfinished(f"{place} cannot be copied: {reason}; run the same command again") from error

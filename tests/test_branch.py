@@ -108,6 +108,11 @@ def test_a_branch_that_has_lost_its_checkpoints_does_not_begin_at_step_0(
         (("--objective", "mlm"), "does not fit: objective mlm_nsp -> mlm"),
         (("--branch-step", "25"), "has no checkpoint of step 25; there are [10, 20, 30, 40]"),
         ((), "is at step 40; give --num-train-steps above that, or --branch-step one of"),
+        (
+            ("--num-train-steps", "25"),
+            "give --num-train-steps above that, or --branch-step one of [10, 20]\n",
+        ),
+        (("--num-train-steps", "5"), "is at step 40; give --num-train-steps above that\n"),
         (("--init-from", "x"), "give --branch-from or --init-from, not both"),
     ],
 )
@@ -120,7 +125,7 @@ def test_what_cannot_be_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(arguments(tmp_path, corpus, *SHORT, "--branch-from", str(first), *flags)) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = capsys.readouterr().err.splitlines(keepends=True)
     assert message in line
     assert not (tmp_path / "config.json").exists()
 

@@ -35,7 +35,7 @@ from bert_jax.studies.directory import (
 from bert_jax.studies.plan import make_plan
 from bert_jax.studies.report import write_report
 from bert_jax.training.checkpoint_files import DIRECTORY, files_of
-from bert_jax.training.failures import takeover_checked_on_failure
+from bert_jax.training.failures import storage_errors_as_unfinished
 from bert_jax.training.nonfinite import report_nonfinite
 from bert_jax.workdir import directory as workdir
 from bert_jax.workdir.record import check_last_start
@@ -352,6 +352,24 @@ def test_checkpoints_of_a_mounted_bucket_are_whole_in_the_bucket_and_the_other_w
     assert files_of(tmp_path / "copy").find_fault(40) == "default/array was altered or truncated"
 
 
+def test_a_checkpoint_of_objects_that_were_composed_of_others_is_read_to_be_checked(
+    server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "saved" / "default").mkdir(parents=True)
+    (tmp_path / "saved" / "default" / "array").write_bytes(b"parameters")
+    listed = bucket.BucketDirectory.list
+
+    def without_md5(self: bucket.BucketDirectory) -> dict[str, bucket.Object]:
+        return {name: dataclasses.replace(found, md5="") for name, found in listed(self).items()}
+
+    with directory_of_run(RUN) as here:
+        files_of(here).take(40, tmp_path / "saved")
+        monkeypatch.setattr(bucket.BucketDirectory, "list", without_md5)
+        assert files_of(here).find_fault(40) is None
+        bucket.BucketDirectory(RUN).write(f"{DIRECTORY}/40/default/array", b"Parameters")
+        assert files_of(here).find_fault(40) == "default/array was altered or truncated"
+
+
 def test_what_others_write_beside_a_run_stays(server: BucketServer, tmp_path: Path) -> None:
     """Evaluations of a run in training: a new file, and one that was there at the start and has more rows.
 
@@ -592,7 +610,7 @@ def test_a_process_whose_copy_lacks_the_present_start_takes_it_for_no_takeover(s
     with (
         directory_of_run(RUN) as directory,  # as process 1 has it; process 0 alone writes the record
         pytest.raises(Unfinished, match="a save failed"),
-        takeover_checked_on_failure(lambda: check_last_start(directory, {"host": "here"})),
+        storage_errors_as_unfinished(lambda: check_last_start(directory, {"host": "here"})),
     ):
         raise Unfinished("a save failed")
 

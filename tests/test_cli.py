@@ -505,3 +505,10 @@ def test_output_that_nobody_reads_is_no_success(words: list[str], corpus: Path) 
             command(*words), env=environment(), stdout=output, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_vocabulary_too_small_for_the_documentation_is_named_by_its_setting(
+    tmp_path: Path, refused: Refused
+) -> None:
+    line = refused(["pretrain", "quickstart", "--workdir", str(tmp_path / "w"), "--model.vocab-size", "50"])
+    assert "model.vocab_size is 50; the vocabulary of this corpus has at least 100 entries" in line

@@ -20,9 +20,10 @@ from bert_jax.mesh import AXES
 from bert_jax.parameter_paths import names_of
 from data_pipeline.errors import UserError
 
-# Mesh axes of each dimension; an axis named twice splits the first that it can. Where there is a choice, fsdp
-# does not split the hidden size where a TPU lays it out in registers of 128: a quarter of BERT-BASE's 768
-# does not fill them, and XLA then sums the whole gradient on each chip instead of scattering it.
+# Mesh axes of each dimension; an axis named for two splits the first that it divides. Where there is a
+# choice, fsdp does not split the hidden size where a TPU lays it out in registers of 128: a quarter of
+# BERT-BASE's 768 does not fill them, and XLA then sums the whole gradient on each chip instead of scattering
+# it.
 _TABLE: dict[tuple[str, ...], tuple[tuple[str, ...], ...]] = {
     ("word_embeddings", "embedding"): (("tensor", "fsdp"), ("fsdp",)),
     ("query", "kernel"): ((), ("tensor",), ("fsdp",)),

@@ -211,9 +211,10 @@ def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
             "its parameters alone by --init-from"
         )
     if step >= now.experiment.num_train_steps:
+        earlier = [saved for saved in saved_steps(workdir) if saved < now.experiment.num_train_steps]
         raise UserError(
-            f"{workdir} is at step {step}; give --num-train-steps above that, or --branch-step one of "
-            f"{saved_steps(workdir)}"
+            f"{workdir} is at step {step}; give --num-train-steps above that"
+            + (f", or --branch-step one of {earlier}" if earlier else "")
         )
     return Origin(workdir, step, before)
 

@@ -26,6 +26,7 @@ from data_pipeline.corpus.vocabulary_file import FILES, records_directory
 from data_pipeline.errors import UserError
 from data_pipeline.preparing.inputs import Source
 from data_pipeline.preparing.prepare import PrepareSettings
+from data_pipeline.preparing.vocabulary import SMALLEST_VOCABULARY
 from data_pipeline.pretraining.batches import training_batches
 
 # A phase is noted if its slots are fewer than this fraction of what the masking rate asks for.
@@ -52,7 +53,14 @@ def find_corpus(workdir: Path, experiment: Experiment, distributed: bool) -> Des
 
 
 def make_documentation_corpus(corpus: Path, vocab_size: int) -> None:
-    """Makes a corpus of the installed documentation. Raises SystemExit if it was interrupted."""
+    """Makes a corpus of the installed documentation.
+
+    Raises UserError if a vocabulary cannot be so small, and SystemExit if it was interrupted.
+    """
+    if vocab_size < (smallest := SMALLEST_VOCABULARY["wordpiece"]):
+        raise UserError(
+            f"model.vocab_size is {vocab_size}; the vocabulary of this corpus has at least {smallest} entries"
+        )
     print("making a corpus of the installed packages' documentation", flush=True)
     settings = PrepareSettings(
         source=Source((INSTALLED_DOCUMENTATION,)),
@@ -91,7 +99,9 @@ def check_vocabulary_size(corpus: Description, rows: int) -> None:
         )
     if ids < 0.9 * rows:
         print(
-            f"note: model.vocab_size is {rows}, the vocabulary of {corpus.path} has {ids} entries", flush=True
+            f"note: model.vocab_size is {rows}, the vocabulary of {corpus.path} has {ids} entries, so "
+            f"{rows - ids} rows are never trained; --model.vocab-size {ids} leaves them out",
+            flush=True,
         )
 
 

@@ -39,7 +39,6 @@ from bert_jax.training.checkpoints import saved_steps
 from bert_jax.training.failures import (
     out_of_memory_as_user_error,
     storage_errors_as_unfinished,
-    takeover_checked_on_failure,
 )
 from bert_jax.training.loop import Ending, Evaluation, TrainingData, train
 from bert_jax.training.nonfinite import NonFiniteError
@@ -102,8 +101,7 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
         try:
             with (
                 out_of_memory_as_user_error("--global-batch-size"),
-                takeover_checked_on_failure(check_start),
-                storage_errors_as_unfinished(),
+                storage_errors_as_unfinished(check_start),
             ):
                 # Process 0 looks: a branch's checkpoint, which it has just made, others may not see yet.
                 done = processes.broadcast_from_first(lambda: max(saved_steps(workdir), default=0))

@@ -66,7 +66,7 @@ class CheckpointFiles(abc.ABC):
 
     @abc.abstractmethod
     def take(self, step: int, directory: Path) -> None:
-        """Takes a copy of a checkpoint from a directory of this machine, where there are none yet."""
+        """Copies a checkpoint from a directory of this machine into the run, which has none yet."""
 
     @abc.abstractmethod
     def add_checksums(self, step: int) -> None:
@@ -96,7 +96,7 @@ class _InDirectory(CheckpointFiles):
         return (self._directory / str(step)).absolute()  # Orbax refuses relative paths
 
     def steps(self) -> list[int]:
-        return sorted(int(path.name) for path in self._directory.glob("*") if path.name.isdecimal())
+        return sorted(int(p.name) for p in self._directory.glob("*") if p.name.isdecimal() and p.is_dir())
 
     def tidy(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ class _InDirectory(CheckpointFiles):
 
     def take(self, step: int, directory: Path) -> None:
         with atomically(self._directory) as partial:
-            copy_tree(directory, partial / str(step), leaves_out=_COMMITTED)
+            copy_tree(directory, partial / str(step))
             self._write_checksums(partial / str(step))
             (partial / str(step) / _COMMITTED).touch()  # for those who read it from a bucket
 
@@ -202,10 +202,12 @@ class _InBucket(CheckpointFiles):
             sums = parse_json(content[0].decode()).items()
         except (ValueError, AttributeError) as error:
             return f"{_CHECKSUMS} cannot be read: {type(error).__name__}"
-        if any(_algorithm(digest) != "md5" for _, digest in sums):  # written through a mount
+        found = directory.list()
+        composed = any(name in found and not found[name].md5 for name, _ in sums)
+        # Or written through a mount.
+        if composed or any(_algorithm(digest) != "md5" for _, digest in sums):
             with self.here(step) as copy:
                 return _find_fault(copy)
-        found = directory.list()
         for name, digest in sums:
             if name not in found:
                 return f"{name} is missing"

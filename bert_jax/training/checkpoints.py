@@ -39,8 +39,8 @@ class Checkpoints:
         self._kept = kept
         self._steps: list[int] = processes.broadcast_from_first(self._tidy)
         self._saving: int | None = None
-        self._in_the_way: set[int] = set()
-        """Steps of checkpoints of which a message has said that they cannot be deleted."""
+        self._reported: set[int] = set()
+        """Steps whose checkpoint could not be deleted; each is reported once."""
         self._background = concurrent.futures.ThreadPoolExecutor(max_workers=1)
         self._save: concurrent.futures.Future[list[int]] | None = None
         options = ocp.AsyncOptions(
@@ -148,8 +148,8 @@ class Checkpoints:
         try:
             self._files.remove(step)
         except (OSError, UserError) as error:
-            if step not in self._in_the_way:
-                self._in_the_way.add(step)
+            if step not in self._reported:
+                self._reported.add(step)
                 print(
                     f"note: the checkpoint of step {step} in {self._files.place} cannot be deleted "
                     f"({_gist(error)}); each save tries again",

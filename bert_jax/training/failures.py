@@ -31,25 +31,19 @@ def out_of_memory_with_advice(advice: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def storage_errors_as_unfinished() -> Iterator[None]:
-    """Raises Unfinished if a file cannot be read or written in the block, where the input is known good."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None:
-            raise  # not an error of a file, but Orbax's TimeoutError after another process was lost
-        place = f"{error.filename}: " if error.filename else ""
-        raise Unfinished(f"{place}{error.strerror} while training; run the same command again") from error
+def storage_errors_as_unfinished(check: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Raises Unfinished if a file cannot be read or written in the block, where the input is known good.
 
-
-@contextlib.contextmanager
-def takeover_checked_on_failure(check: Callable[[], None]) -> Iterator[None]:
-    """Calls `check` if a file fails in the block, since another run in the same directory may be the cause.
-
-    An error that `check` raises replaces the original one.
+    Before that it calls `check`, which may raise another error that is the cause.
     """
     try:
         yield
     except Unfinished:
         check()
         raise
+    except OSError as error:
+        if error.errno is None:
+            raise  # not an error of a file, but Orbax's TimeoutError after another process was lost
+        check()
+        place = f"{error.filename}: " if error.filename else ""
+        raise Unfinished(f"{place}{error.strerror} while training; run the same command again") from error

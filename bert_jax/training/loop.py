@@ -79,8 +79,8 @@ def train(
     """Trains to the last step, from the newest checkpoint in `workdir` or from the beginning.
 
     What is due after a step is done in this order: row of metrics, checkpoint, evaluation. The checkpoint is
-    written while the evaluation runs, and is not lost if the evaluation fails. A stop may leave only seconds,
-    so the evaluation is then left to the next start.
+    written while the evaluation runs, and is not lost if the evaluation fails. After a signal the process may
+    be killed within seconds, so an evaluation that is due is left to the next start.
 
     Args:
       program: the compiled task.

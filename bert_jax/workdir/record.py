@@ -231,7 +231,7 @@ def describe_kept(kept: Kept, now: Experiment) -> list[str]:
     if kept == Kept.asked_for_by(now):
         return []
     newest = "newest checkpoint" if kept.newest == 1 else f"{kept.newest} newest checkpoints"
-    series = "".join(f" and that of every {steps}th step" for steps in kept.every)
+    series = "".join(f" and those of all steps that {steps} divides" for steps in kept.every)
     return [
         f"note: with what earlier starts asked for, the run keeps the {newest}{series}; to keep fewer, "
         f"change `kept` in {CONFIG_FILE}"

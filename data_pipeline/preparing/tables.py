@@ -64,7 +64,7 @@ def read_parquet(
                     if text:
                         yield decode(text, errors, f"{path}, row {rows}")
                 on_bytes(round(bytes_per_row * len(batch)))
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise bad_input(error, path, f"{path} is no whole Parquet file: {error}") from None
 
 

@@ -30,8 +30,9 @@ def worker_pool(workers: int) -> Iterator[concurrent.futures.ProcessPoolExecutor
         yield pool
     except concurrent.futures.process.BrokenProcessPool:
         raise Unfinished(
-            "a worker process was killed, perhaps for want of memory; run the same command again to resume, "
-            "with fewer --workers if the command has that flag"
+            "a worker process ended, perhaps for want of memory; run the same command again to resume, with "
+            "fewer --workers if the command has that flag (a script must call this under "
+            '`if __name__ == "__main__":`)'
         ) from None
     except BaseException:
         pool.terminate()

@@ -125,7 +125,7 @@ class Source(Protocol):
 
     def make_batches(self, examples: tf.data.Dataset) -> tf.data.Dataset:
         """(numbers int64 [b, instances_per_row], bits uint32 [b, num_draws], progress float64 []) -> keys of
-        `batch_spec`; the last is the fraction of the run that was done before the batch.
+        `batch_spec`; `progress` is the fraction of the run that was done before the batch.
 
         The dataset does not keep the source alive: TensorFlow never releases a Python function that it was
         given, so a function that held a corpus would keep it mapped until the process ends.

@@ -68,6 +68,13 @@ def test_the_newest_is_restored_and_old_ones_are_deleted(tmp_path: Path) -> None
     assert restore(tmp_path) == 30
 
 
+def test_a_file_named_as_a_step_is_no_checkpoint(tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    (tmp_path / DIRECTORY / "100").write_text("mine")
+    assert saved_steps(tmp_path) == [10]
+    assert restore(tmp_path) == 10
+
+
 def test_every_nth_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
     for steps in ((10, 20, 30, 40), (50, 60, 65, 70)):
         checkpoints = Checkpoints(tmp_path, Kept(2, (20, 30)))

@@ -25,7 +25,7 @@ from bert_jax.pretraining import run as pretraining_run
 from bert_jax.pretraining.run import compile_later_phases
 from bert_jax.task import Batch
 from bert_jax.training.checkpoints import saved_steps
-from bert_jax.training.failures import takeover_checked_on_failure
+from bert_jax.training.failures import storage_errors_as_unfinished
 from bert_jax.training.metric_log import METRICS_FILE, MetricLog, read_rows
 from bert_jax.training.optimizer import make_schedule
 from bert_jax.training.prefetch import Prefetch
@@ -237,7 +237,7 @@ def test_where_two_runs_fail_each_others_files_the_takeover_is_named() -> None:
     def check() -> None:
         raise UserError("taken over")
 
-    with pytest.raises(UserError, match="taken over"), takeover_checked_on_failure(check):
+    with pytest.raises(UserError, match="taken over"), storage_errors_as_unfinished(check):
         raise Unfinished("no such file")
 
 
@@ -288,7 +288,7 @@ def test_going_on_without_a_flag_deletes_nothing_that_was_kept(
     assert main(arguments(tmp_path, corpus, *often, "--keep-every", "10", "--num-train-steps", "20")) == 0
     for steps in ("25", "45"):
         assert main(arguments(tmp_path, corpus, *often, "--num-train-steps", steps)) == 0
-        note = "the run keeps the newest checkpoint and that of every 10th step"
+        note = "the run keeps the newest checkpoint and those of all steps that 10 divides"
         assert note in capsys.readouterr().out
     assert saved_steps(tmp_path) == [10, 20, 30, 40, 45]
     rarely = ("--checkpoint-every", "15", "--keep-checkpoints", "1", "--num-train-steps", "65")

@@ -104,12 +104,15 @@ def test_what_one_start_asked_to_keep_all_later_ones_keep(tmp_path: Path) -> Non
         write_record(tmp_path, dataclasses.replace(record, experiment=now, kept=kept))
         record = read_record(tmp_path)
         (line,) = describe_kept(kept, now)
-        assert f"the {kept.newest} newest checkpoints and that of every {kept.every[0]}th step" in line
+        assert (
+            f"the {kept.newest} newest checkpoints and those of all steps that {kept.every[0]} divides"
+            in line
+        )
     fewer = dataclasses.replace(record, kept=Kept(2))  # a user may edit the file like this
     assert fewer.kept.union(Kept.asked_for_by(keeping(3, None))) == Kept(3)
     assert describe_kept(Kept(3), keeping(3, None)) == []
     (line,) = describe_kept(Kept(1, (100,)), keeping(1, None))
-    assert "the run keeps the newest checkpoint and that of every 100th step" in line
+    assert "the run keeps the newest checkpoint and those of all steps that 100 divides" in line
 
 
 def longer(num_train_steps: int) -> RunRecord:

@@ -148,6 +148,14 @@ def test_a_faulty_table_is_named(tmp_path, name, content, message):
         read(tmp_path / name)
 
 
+def test_a_parquet_column_whose_name_is_not_utf8_is_named(tmp_path):
+    pyarrow.parquet.write_table(pyarrow.table({"name": ["a"]}), tmp_path / "a.parquet")
+    content = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(content.replace(b"name", b"n\xe4me"))
+    with pytest.raises(UserError, match=r"a\.parquet is no whole Parquet file: .*utf-8"):
+        read(tmp_path / "a.parquet", text_field="name")
+
+
 def test_parquet_texts_that_are_not_utf8_are_named(tmp_path):
     buffers = pyarrow.array([None, "ü", b"caf\xe9"], pyarrow.binary()).buffers()
     texts = pyarrow.Array.from_buffers(pyarrow.string(), 3, buffers)  # which does not validate them
