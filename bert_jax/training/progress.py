@@ -85,7 +85,7 @@ def duration(seconds: float) -> str:
 def _time_left(row: Mapping[str, Any]) -> str:
     # Not rich's own estimate, which knows only the speed of the present phase.
     seconds = row.get("timing", {}).get("seconds_left")
-    return "" if seconds is None else duration(seconds)
+    return duration(seconds) if seconds else ""
 
 
 class _MetricsColumn(TextColumn):

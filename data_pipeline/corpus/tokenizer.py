@@ -190,12 +190,6 @@ class SentencePiece(Tokenizer):
         self.casing = "cased" if "A" in self._processor.normalize("A") else "uncased"
         self.sha256 = hashlib.sha256(model).hexdigest()
 
-    def find_fault(self) -> str | None:
-        """What exports cannot rebuild of it, for messages; None if they can."""
-        from sentencepiece import sentencepiece_model_pb2
-
-        return sentencepiece_fault(sentencepiece_model_pb2.ModelProto.FromString(self.content))  # type: ignore[attr-defined]
-
     def find_unprotected(self) -> list[str]:
         """Returns the special tokens that text can become, and [UNK] if unknown text does not become it."""
         processor = self._processor
@@ -302,7 +296,10 @@ def load_tokenizer(directory: Path) -> Tokenizer:
 
 
 def _check_sentencepiece(tokenizer: SentencePiece, file: Path) -> None:
-    if fault := tokenizer.find_fault():
+    from sentencepiece import sentencepiece_model_pb2
+
+    model = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)  # type: ignore[attr-defined]
+    if fault := sentencepiece_fault(model):
         raise UserError(f"vocabulary {file} {fault}")
     if wrong := tokenizer.find_unprotected():
         raise UserError(
