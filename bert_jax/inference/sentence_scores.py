@@ -8,9 +8,11 @@ given all the others. This overrates words of several pieces, which give one ano
 Shapes: n sentences.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 from tokenizers import Encoding
 
@@ -25,8 +27,8 @@ from data_pipeline.errors import UserError
 
 # Sentences are padded to a multiple of this: finer than powers of two, since padding would be a third.
 _LENGTH_STEP = 4
-# Each has a row of ids for each of its tokens.
-_SENTENCES_AT_ONCE = 2048
+# A sentence has a row of ids for each of its tokens; so many of these are held at once.
+_IDS_AT_ONCE = 1 << 22
 
 
 def sentence_scores(model: PretrainedModel, sentences: Sequence[str], scoring: SentenceScoring) -> np.ndarray:
@@ -51,8 +53,13 @@ def sentence_scores(model: PretrainedModel, sentences: Sequence[str], scoring: S
     unique = {tuple(encoding.ids): encoding for encoding in encodings}
     index = {ids: number for number, ids in enumerate(unique)}
     different = list(unique.values())
-    parts = [different[i : i + _SENTENCES_AT_ONCE] for i in range(0, len(different), _SENTENCES_AT_ONCE)]
-    scores = np.concatenate([_score(model, part, scoring) for part in parts])
+    # Equal for all parts, as the programs of all lengths below it are then.
+    longest = -(-max(map(len, different)) // _LENGTH_STEP) * _LENGTH_STEP
+    longest = min(longest, model.config.max_position_embeddings)
+    count = max(_IDS_AT_ONCE // longest**2, 1)
+    model = dataclasses.replace(model, params=jax.device_put(model.params))
+    parts = [different[i : i + count] for i in range(0, len(different), count)]
+    scores = np.concatenate([_score(model, part, scoring, longest) for part in parts])
     return scores[[index[tuple(encoding.ids)] for encoding in encodings]]
 
 
@@ -86,14 +93,16 @@ def _spans(encoding: Encoding, scoring: SentenceScoring) -> list[tuple[int, int]
     ]
 
 
-def _score(model: PretrainedModel, encodings: list[Encoding], scoring: SentenceScoring) -> np.ndarray:
+def _score(
+    model: PretrainedModel, encodings: list[Encoding], scoring: SentenceScoring, longest: int
+) -> np.ndarray:
     spans = [_spans(encoding, scoring) for encoding in encodings]
     # A row of the model's input for each masked token, or whole sentence.
     sentence = np.repeat(np.arange(len(encodings)), [len(of_one) for of_one in spans])
     begins, ends = np.array(list(itertools.chain(*spans))).T[..., None]
     sizes = np.array([len(encoding) for encoding in encodings])
-    columns = np.arange(sizes.max())
-    ids = np.zeros((len(encodings), len(columns)), np.int32)
+    columns = np.arange(longest)
+    ids = np.zeros((len(encodings), longest), np.int32)
     counted = np.zeros(ids.shape, bool)
     for row, encoding in enumerate(encodings):
         ids[row, : sizes[row]] = encoding.ids
@@ -102,6 +111,6 @@ def _score(model: PretrainedModel, encodings: list[Encoding], scoring: SentenceS
     targets = ids[sentence]
     masked = np.where((begins <= columns) & (columns < ends), mask, targets)
     predicted = counted[sentence] if scoring == "likelihood" else columns == begins
-    lengths = [*range(_LENGTH_STEP, len(columns), _LENGTH_STEP), len(columns)]
+    lengths = [*range(_LENGTH_STEP, longest, _LENGTH_STEP), longest]
     found, _ = token_log_probabilities(model, masked, sizes[sentence], targets, predicted, lengths)
     return np.bincount(sentence, found.sum(axis=1), len(encodings))

@@ -43,7 +43,7 @@ def draw_curves(path: Path, curves: Curves) -> None:
         if metric.panel and any(metric.name in row for rows in runs for row in rows)
     )
     if not titles:
-        raise UserError("these runs have no metric that is drawn")
+        raise UserError("these runs have no held-out metric to draw")
     with rc_context({"text.parse_math": False}), atomically(path) as partial:  # a $ in a name is a $
         picture = _draw(list(titles), curves)
         picture.savefig(partial, format=path.suffix.removeprefix("."), dpi=110)

@@ -109,6 +109,8 @@ def test_scores_do_not_depend_on_batches(masked: PretrainedModel, monkeypatch: p
     assert together[:4].tolist() == together[4:8].tolist()
     monkeypatch.setattr("bert_jax.inference.token_probabilities.TOKENS_IN_A_BATCH", 24)
     np.testing.assert_allclose(sentence_scores(masked, many, "pll"), together, atol=1e-5)
+    monkeypatch.setattr("bert_jax.inference.sentence_scores._IDS_AT_ONCE", 1)
+    np.testing.assert_allclose(sentence_scores(masked, many, "pll"), together, atol=1e-5)
 
 
 def test_sentences_of_all_positions_are_scored(masked: PretrainedModel) -> None:
