@@ -2,8 +2,8 @@
 
     python -m tests.recorded_run DIRECTORY SECONDS ARGUMENTS...
 
-Each process writes lines `STEP ROW DIGEST` to its own file in DIRECTORY. A batch takes at least SECONDS to
-make, so that a test has time to disturb the run.
+Each process writes lines `STEP ROW DIGEST` to its own file in DIRECTORY. A batch, also of an evaluation,
+takes at least SECONDS to make, so that a test has time to disturb the run.
 """
 
 import hashlib
@@ -42,6 +42,17 @@ def recorded(
     return training_batches
 
 
+def slow(make: Callable[..., Iterator[Any]], seconds: float) -> Callable[..., Iterator[Any]]:
+    """Wraps `evaluation_batches` so that a batch takes longer."""
+
+    def evaluation_batches(*args: Any, **settings: Any) -> Iterator[Any]:
+        for batch in make(*args, **settings):
+            time.sleep(seconds)
+            yield batch
+
+    return evaluation_batches
+
+
 def digest(batch: Mapping[str, np.ndarray], place: int) -> str:
     """A hash of one row of a batch."""
     content = b"".join(batch[name][place].tobytes() for name in sorted(batch))
@@ -59,5 +70,7 @@ def read_record(directory: Path) -> dict[tuple[int, int], set[str]]:
 
 
 if __name__ == "__main__":
-    batches.training_batches = recorded(batches.training_batches, Path(sys.argv[1]), float(sys.argv[2]))
+    seconds = float(sys.argv[2])
+    batches.training_batches = recorded(batches.training_batches, Path(sys.argv[1]), seconds)
+    batches.evaluation_batches = slow(batches.evaluation_batches, seconds)
     sys.exit(main(sys.argv[3:]))

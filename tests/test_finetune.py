@@ -245,6 +245,9 @@ def stopped_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             count += 1
             return count == 21
 
+        def check(self) -> None:
+            pass  # only between two steps
+
     monkeypatch.setattr(interrupt, "Interrupt", StopOnce)
 
 
@@ -278,6 +281,29 @@ def test_results_are_those_of_all_finished_trials_wherever_it_stops(directory: P
     (trial,) = results(directory, "stopped")["trials"]
     assert results(directory, "stopped")["best"] == trial
     assert (directory / "stopped" / "trials" / trial["trial"] / "result.json").exists()
+
+
+def test_an_evaluation_or_prediction_that_was_left_is_made_up(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, stop_at = 0, -1
+
+    class StopInAnEvaluation(interrupt.Interrupt):
+        def check(self) -> None:
+            nonlocal asked
+            asked += 1
+            if asked == stop_at:
+                raise interrupt.Interrupted
+
+    monkeypatch.setattr(interrupt, "Interrupt", StopInAnEvaluation)
+    once = ("--epochs=0.5", "--learning-rate=1e-3")
+    assert main(command(directory, *once, output="not-left")) == 0
+    for stop_at in (1, asked):  # the last one is in the prediction
+        asked, output = 0, f"left-{stop_at}"
+        assert main(command(directory, *once, output=output)) == 75
+        assert not list(directory.glob(f"{output}/trials/*/result.json"))
+        assert main(command(directory, *once, output=output)) == 0
+        assert results(directory, output) == results(directory, "not-left")
 
 
 @pytest.mark.slow

@@ -132,6 +132,25 @@ def test_killed_preempted_and_resumed_by_one_it_ends_like_one_undisturbed(
 
 
 @pytest.mark.slow
+def test_an_evaluation_under_way_is_left_in_all_processes(directory: Path) -> None:
+    workdir = directory / "evaluating"
+    flags = ("--num-train-steps", "10", "--eval-examples", "64", "--checkpoint-every", "5")
+
+    def evaluated() -> list[int]:
+        return [row["step"] for row in read_rows(workdir / METRICS_FILE) if row["split"] == "heldout"]
+
+    flags = (*flags, "--eval-every", "4", "--log-every", "4")
+    with pod(directory, "evaluating", 2, *flags, seconds_per_step=0.5) as preempted:
+        wait_for(preempted, lambda: steps_logged(workdir) == 4)
+        preempted.send(1, signal.SIGTERM)
+        assert preempted.wait() == [75, 75], preempted.said(0) + preempted.said(1)
+    assert (saved_steps(workdir), evaluated()) == ([4], [])
+    with pod(directory, "evaluating", 2, *flags) as last:
+        assert last.wait() == [0, 0], last.said(0)
+    assert evaluated() == [4, 8, 10]
+
+
+@pytest.mark.slow
 def test_the_process_that_waits_longest_for_its_data_is_named(directory: Path) -> None:
     # A batch takes a second, so that even on a busy machine a training step is faster.
     flags = ("--num-train-steps", "10", "--log-every", "5")

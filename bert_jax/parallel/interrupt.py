@@ -17,6 +17,10 @@ _SHOW_CURSOR = "\x1b[?25h"  # the progress display has hidden it, and may not li
 _SECONDS_UNTIL_READERS_END = 0.1
 
 
+class Interrupted(Exception):
+    """The run was asked to stop, and has stopped."""
+
+
 class Interrupt:
     """Whether somebody asked the run to stop, and with which signal."""
 
@@ -27,8 +31,13 @@ class Interrupt:
         self.signal_name: str | None = None
 
     def requested(self) -> bool:
-        """Whether to stop now; asked after every step."""
+        """Whether to stop now; asked after every step, and after every batch of an evaluation."""
         return self.signal_name is not None
+
+    def check(self) -> None:
+        """Raises Interrupted if it is time to stop."""
+        if self.requested():
+            raise Interrupted
 
     def _note(self, number: int, _: FrameType | None) -> None:
         if self.signal_name is not None:  # SIGTERM after Ctrl-C asks for the same

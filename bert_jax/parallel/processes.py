@@ -227,7 +227,10 @@ _asked = itertools.count(1)
 
 class _SharedInterrupt(Interrupt):
     def requested(self) -> bool:
-        # Counted over all runs of this process: jax stops at exactly the step after the newest one, which
+        # jax says it once; after the last step the loop asks again, in the evaluation.
+        if self.signal_name:
+            return True
+        # Counted over all runs of this process: jax stops at exactly the question after the newest one, which
         # may lie beyond the end of the run in which the signal came.
         reached = multihost_utils.reached_preemption_sync_point(next(_asked))
         if reached:

@@ -20,6 +20,10 @@ HeldoutBatches: TypeAlias = Callable[[Phase], HostBatches]
 """Phase -> the held-out batches at its sequence length, always the same."""
 
 
+# Batches that the host may be ahead of the devices, which keeps them busy.
+_BATCHES_AHEAD = 4
+
+
 def heldout_batches(program: Program[PretrainingTask, Experiment], corpus: str) -> HeldoutBatches:
     """Returns the held-out batches of a run, of which each process makes only the rows that it holds.
 
@@ -52,9 +56,9 @@ def make_evaluation(program: Program[PretrainingTask, Experiment], corpus: str) 
     for phase in experiment.data.phases:
         heldout(phase)
 
-    def evaluation(params: Params, step: int) -> dict[str, Any]:
+    def evaluation(params: Params, step: int, after_batch: Callable[[], None]) -> dict[str, Any]:
         phase = phase_at(experiment, step)
-        metrics = evaluate(program, params, heldout(phase))
+        metrics = evaluate(program, params, heldout(phase), after_batch)
         return {"max_seq_length": phase.max_seq_length, **metrics}
 
     return evaluation
@@ -66,7 +70,10 @@ def phase_at(experiment: Experiment, step: int) -> Phase:
 
 
 def evaluate(
-    program: Program[PretrainingTask, Experiment], params: Params, batches: Iterable[Mapping[str, np.ndarray]]
+    program: Program[PretrainingTask, Experiment],
+    params: Params,
+    batches: Iterable[Mapping[str, np.ndarray]],
+    after_batch: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
     """The objective's metrics, and for those that have one, the score of always guessing.
 
@@ -74,6 +81,7 @@ def evaluate(
       program: compiled pretraining task.
       params: parameters on the devices.
       batches: held-out batches of equal shape, or this process's rows of them; padding rows do not count.
+      after_batch: called after each of them; what it raises ends the evaluation.
 
     Raises:
       UserError: there is no batch, or nothing in it to predict.
@@ -85,6 +93,9 @@ def evaluate(
         for name, labels in label_counts(task, program.rows.counted_here(batch)).items():
             counts[name] = counts.get(name, 0) + labels
         parts.append(program.eval_step(params, program.put(batch)))
+        if len(parts) > _BATCHES_AHEAD:  # so that little is under way when the evaluation is ended
+            jax.block_until_ready(parts[-1 - _BATCHES_AHEAD])
+        after_batch()
     # float64 on the host: thousands of float32 sums would lose digits.
     totals: dict[str, float] = {}
     for part in jax.device_get(parts):

@@ -18,6 +18,7 @@ from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel import processes
+from bert_jax.parallel.interrupt import Interrupted
 from bert_jax.pretraining import init_from
 from bert_jax.pretraining.arguments import Pretrain
 from bert_jax.pretraining.begin import (
@@ -40,7 +41,7 @@ from bert_jax.training.failures import (
     out_of_memory_as_user_error,
     storage_errors_as_unfinished,
 )
-from bert_jax.training.loop import Ending, Evaluation, TrainingData, train
+from bert_jax.training.loop import Evaluation, TrainingData, train
 from bert_jax.training.nonfinite import NonFiniteError
 from bert_jax.training.program import Program, make_program
 from bert_jax.training.speed import StartClock
@@ -106,7 +107,7 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
                 # Process 0 looks: a branch's checkpoint, which it has just made, others may not see yet.
                 done = processes.broadcast_from_first(lambda: max(saved_steps(workdir), default=0))
                 clock.compiled(compile_later_phases(program, done))
-                ending = train(
+                train(
                     program,
                     data,
                     workdir,
@@ -122,7 +123,7 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
         except NonFiniteError as error:
             print(f"bert-jax: error: {error}; {_advice_after_nan(workdir)}", file=sys.stderr)
             return exit_status.FAILED
-        if ending is Ending.INTERRUPTED:
+        except Interrupted:
             print(f"{interrupt.signal_name}: saved; run the same command again to resume", flush=True)
             return exit_status.SAVED
     return 0

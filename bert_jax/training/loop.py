@@ -7,7 +7,6 @@ at any point and started again.
 import collections
 import contextlib
 import dataclasses
-import enum
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ import jax
 import numpy as np
 
 from bert_jax.parallel import processes
-from bert_jax.parallel.interrupt import Interrupt
+from bert_jax.parallel.interrupt import Interrupt, Interrupted
 from bert_jax.parallel.watchdog import Watchdog, watch
 from bert_jax.retention import Kept
 from bert_jax.task import Batch
@@ -34,8 +33,10 @@ from bert_jax.training.train_step import Params, TrainState
 
 HostBatches: TypeAlias = Iterator[Mapping[str, np.ndarray]]
 
-Evaluation: TypeAlias = Callable[[Params, int], Mapping[str, Any]]
-"""(parameters on the devices, steps done) -> metrics for a row."""
+Evaluation: TypeAlias = Callable[[Params, int, Callable[[], None]], Mapping[str, Any]]
+"""(parameters on the devices, steps done, what to call after each batch) -> metrics for a row.
+
+What is called raises Interrupted if the run was asked to stop."""
 
 # Steps that the host may be ahead of the devices: enough to keep them busy, few enough that a
 # request to stop is answered at once.
@@ -55,13 +56,6 @@ class TrainingData:
     """Steps done -> work of the remaining batches, in any unit; None: all steps are equal work."""
 
 
-class Ending(enum.Enum):
-    """Why `train` returned."""
-
-    FINISHED = "finished"
-    INTERRUPTED = "interrupted"
-
-
 def train(
     program: Program,
     data: TrainingData,
@@ -75,18 +69,18 @@ def train(
     profile_steps: int = 0,
     before_save: Callable[[], None] = lambda: None,
     kept: Kept | None = None,
-) -> Ending:
+) -> None:
     """Trains to the last step, from the newest checkpoint in `workdir` or from the beginning.
 
     What is due after a step is done in this order: row of metrics, checkpoint, evaluation. The checkpoint is
     written while the evaluation runs, and is not lost if the evaluation fails. After a signal the process may
-    be killed within seconds, so an evaluation that is due is left to the next start.
+    be killed within seconds, so an evaluation that is due or under way is left to the next start.
 
     Args:
       program: the compiled task.
       data: its batches.
       workdir: where checkpoints, `metrics.jsonl` and TensorBoard curves go.
-      interrupt: asked after every step whether to save and stop.
+      interrupt: asked after every step, and after every batch of an evaluation, whether to save and stop.
       evaluation: measures held-out data every `eval_every` steps; None for no evaluation.
       start: makes the state at step 0; None: `program.init`.
       evaluate_start: whether to evaluate that state, before the first step.
@@ -97,6 +91,7 @@ def train(
       kept: which checkpoints to keep; None: as `program.run` says.
 
     Raises:
+      Interrupted: the run was asked to stop, and the steps that it has done are saved.
       NonFiniteError: NaN or infinity; the batch is saved, and no later checkpoint is.
       Unfinished: a checkpoint cannot be written or read.
       UserError: there are checkpoints, and all of them are damaged, or hold other arrays than the state.
@@ -122,7 +117,7 @@ def train(
             # The evaluation that a stop left out, or that of the start.
             was_due = _is_due(first, run.eval_every, last) if first else evaluate_start
             if evaluation and was_due and not log.evaluated_at(first):
-                _evaluate(evaluation, state, first, log, watchdog)
+                _evaluate(evaluation, state, first, log, watchdog, interrupt)
 
             shapes_compiled: set[tuple[tuple[int, ...], ...]] = set()
             under_way: collections.deque[jax.Array] = collections.deque()
@@ -160,18 +155,19 @@ def train(
                     state = program.reset_sums(state)
                 began = time.perf_counter()
                 if saves:
-                    before_save()
-                    log.sync()
-                    checkpoints.save(step, state)
-                    log.note_saving(time.perf_counter() - began)
+                    _save(checkpoints, step, state, log, before_save)
                 if evaluation and evaluates:
-                    _evaluate(evaluation, state, step, log, watchdog)
+                    try:
+                        _evaluate(evaluation, state, step, log, watchdog, interrupt)
+                    except Interrupted:
+                        stopping = True
+                        if not saves:
+                            _save(checkpoints, step, state, log, before_save)
                 if stopping:
                     checkpoints.wait()
                     print(f"the last checkpoint took {time.perf_counter() - began:.1f} s to save", flush=True)
-                    return Ending.INTERRUPTED
+                    raise Interrupted
             checkpoints.wait()  # here, so that a save that never ends is noticed as a step would be
-    return Ending.FINISHED
 
 
 def _is_due(step: int, every: int, last: int) -> bool:
@@ -194,13 +190,29 @@ def _compile_and_step(
     return state
 
 
-def _evaluate(
-    evaluation: Evaluation, state: TrainState, step: int, log: TrainingLog, watchdog: Watchdog
+def _save(
+    checkpoints: Checkpoints, step: int, state: TrainState, log: TrainingLog, before_save: Callable[[], None]
 ) -> None:
+    began = time.perf_counter()
+    before_save()
+    log.sync()
+    checkpoints.save(step, state)
+    log.note_saving(time.perf_counter() - began)
+
+
+def _evaluate(
+    evaluation: Evaluation,
+    state: TrainState,
+    step: int,
+    log: TrainingLog,
+    watchdog: Watchdog,
+    interrupt: Interrupt,
+) -> None:
+    """Evaluates and writes a row. Raises Interrupted, without a row, if it is asked to stop."""
     jax.block_until_ready(state.step)
     began = time.perf_counter()
     with watchdog.paused():
-        metrics = evaluation(state.params, step)
+        metrics = evaluation(state.params, step, interrupt.check)
     log.evaluation_row(step, metrics, time.perf_counter() - began)
 
 

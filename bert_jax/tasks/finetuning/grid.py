@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from bert_jax.config import ParallelConfig
 from bert_jax.finetuning_config import FineTuningConfig, Trial
 from bert_jax.formats.huggingface_tokenizer import TOKENIZER_FILE
 from bert_jax.formats.pretrained import PretrainedModel
-from bert_jax.parallel.interrupt import Interrupt
+from bert_jax.parallel.interrupt import Interrupt, Interrupted
 from bert_jax.parallel.sharding import make_mesh
 from bert_jax.tasks.finetuning.dealing import parent_of_helper
 from bert_jax.tasks.finetuning.feature_cache import FeatureCache
@@ -33,7 +33,7 @@ from bert_jax.tasks.finetuning.task import Apply, Outcome, TaskData
 from bert_jax.tasks.finetuning.trials import Programs, trial_config
 from bert_jax.tasks.finetuning.turns import Turns
 from bert_jax.training.checkpoints import load_params, saved_steps
-from bert_jax.training.loop import Ending, TrainingData, train
+from bert_jax.training.loop import TrainingData, train
 from bert_jax.training.nonfinite import NonFiniteError
 from bert_jax.training.program import Program, batch_unit, check_batch
 from bert_jax.training.progress import duration
@@ -124,37 +124,36 @@ class Grid:
             # Whoever reads the output meanwhile can then tell that trials are still to come.
             write_trials(self.args.output, [trial.name for trial in self.trials])
 
-    def train(self, interrupt: Interrupt) -> bool:
-        """Trains the trials that are not finished; returns False if it was interrupted.
+    def train(self, interrupt: Interrupt) -> None:
+        """Trains the trials that are not finished.
 
         A trial that diverges counts as finished, with a score of NaN, which ranks below all others. A helper
         (`dealing.py`) leaves what concerns the whole grid to the process that started it.
 
         Raises:
+          Interrupted: it was asked to stop, and has saved what it did.
           NonFiniteError: all trials diverged.
         """
         with contextlib.closing(self._announced(interrupt)) as trials:
             for trial in trials:
                 self._check_begun([trial])  # another process may have begun it meanwhile
                 try:
-                    if self._train_trial(trial, interrupt) is Ending.INTERRUPTED:
-                        return False
+                    self._train_trial(trial, interrupt)
                 except NonFiniteError as error:
                     unknown = {metric.name: math.nan for metric in self.data.metrics}
                     self.outcomes.write(trial, Outcome(unknown), diverged=str(error))
                 with self.turns.alone("grid"):
                     self.outcomes.keep_best()
         if parent_of_helper():
-            return True
+            return
         if self.turns.unfinished():
-            return False  # the request to stop came between two trials
+            raise Interrupted  # the request to stop came between two trials
         with self.turns.alone("grid"):
             self.outcomes.keep_best()  # a start may have ended after a trial's result but before this
-            self._test_again()
+            self._test_again(interrupt)
             if self.with_features:
                 self.with_features.clear()
             self.outcomes.check_diverged()
-        return True
 
     def _announced(self, interrupt: Interrupt) -> Generator[Trial, None, None]:
         """The trials that this process takes, each after a line that says how long all will take."""
@@ -173,7 +172,7 @@ class Grid:
     def _epochs_left(self) -> float:
         return sum(trial.epochs for trial in self.turns.unfinished())
 
-    def _train_trial(self, trial: Trial, interrupt: Interrupt) -> Ending:
+    def _train_trial(self, trial: Trial, interrupt: Interrupt) -> None:
         config = self.configs[trial]
         if config not in self.programs:
             print("compiling the step; trials of the same batch size share it", flush=True)
@@ -194,18 +193,18 @@ class Grid:
             "batch_size": trial.batch_size,
             "packing": packing and dataclasses.asdict(packing),
         }
-        ending = train(
+        train(
             program,
             TrainingData(training=lambda step: training(first_step=step), identity=identity),
             self.outcomes.directory_of(trial),
             interrupt,
-            evaluation=lambda params, _: self.data.evaluate(self._apply(trial, program, params)),
+            evaluation=lambda params, _, after_batch: self.data.evaluate(
+                self._apply(trial, program, params, after_batch)
+            ),
             start=functools.partial(start_from, program, self.model.params),
         )
-        if ending is Ending.FINISHED:
-            # Last: a result marks its trial as finished.
-            self.outcomes.write(trial, self._predict(trial, program))
-        return ending
+        # Last: a result marks its trial as finished.
+        self.outcomes.write(trial, self._predict(trial, program, interrupt.check))
 
     def _begin(self, trial: Trial, config: FineTuningConfig) -> Packing | None:
         """Writes a trial's tokenizer and `config.json` into its directory, and returns its packing.
@@ -277,15 +276,16 @@ class Grid:
             test_fingerprint=self.data.test_fingerprint,
         )
 
-    def _predict(self, trial: Trial, program: Program) -> Outcome:
+    def _predict(self, trial: Trial, program: Program, after_batch: Callable[[], None]) -> Outcome:
         """Writes the predictions of a trained trial, and records what was tuned on the development set."""
         directory = self.outcomes.directory_of(trial)
         _, params = load_params(directory)
-        outcome = self.data.finish(self._apply(trial, program, program.put_params(params)), directory)
+        apply = self._apply(trial, program, program.put_params(params), after_batch)
+        outcome = self.data.finish(apply, directory)
         write_record(directory, dataclasses.replace(read_record(directory), learnt=outcome.learnt))
         return outcome
 
-    def _test_again(self) -> None:
+    def _test_again(self, interrupt: Interrupt) -> None:
         """Predicts the test sets with the best trial if they are new or have changed since it did so."""
         if not self.data.test_fingerprint or not self.outcomes.has_score():
             return
@@ -295,7 +295,7 @@ class Grid:
             return
         print(f"the test set is new or was changed: {trial.name} predicts it", flush=True)
         run = prediction_run(self._config(trial, ParallelConfig()), trial.batch_size)
-        outcome = self._predict(trial, self.programs.get(run))
+        outcome = self._predict(trial, self.programs.get(run), interrupt.check)
         # The scores it can be chosen by are kept, since other devices may round differently.
         chosen_by = {metric.name: score_of(best, metric) for metric in self.data.metrics}
         self.outcomes.write(trial, dataclasses.replace(outcome, metrics={**outcome.metrics, **chosen_by}))
@@ -304,7 +304,9 @@ class Grid:
         record = dataclasses.replace(read_record(directory), test_fingerprint=self.data.test_fingerprint)
         write_record(directory, record)
 
-    def _apply(self, trial: Trial, program: Program, params: Params) -> Apply:
+    def _apply(
+        self, trial: Trial, program: Program, params: Params, after_batch: Callable[[], None]
+    ) -> Apply:
         def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             size = program.run.global_batch_size * _EVALUATION_FACTOR
             prepared = self._prepared(rows, trial)
@@ -314,5 +316,6 @@ class Grid:
                 if not np.isfinite(outputs).all():
                     raise NonFiniteError("the outputs of the trained model are NaN or infinite")
                 yield numbers, outputs
+                after_batch()
 
         return apply

@@ -10,7 +10,7 @@ from bert_jax.finetuning_config import FineTuningConfig
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.model_config import ModelConfig
 from bert_jax.parallel.chips import Environment
-from bert_jax.parallel.interrupt import listen
+from bert_jax.parallel.interrupt import Interrupted, listen
 from bert_jax.tasks.finetuning.dealing import helpers, parent_of_helper
 from bert_jax.tasks.finetuning.flags import Finetune
 from bert_jax.tasks.finetuning.grid import Grid
@@ -100,11 +100,11 @@ def _train_grid(grid: Grid, other_chips: Sequence[Environment]) -> int:
                 # One trial is left to this process.
                 chips = other_chips[: max(len(grid.turns.unfinished()) - 1, 0)]
                 with helpers(grid.args, chips):
-                    finished = grid.train(interrupt)
+                    grid.train(interrupt)
         except NonFiniteError as error:
             print(f"bert-jax: error: {error}; try a lower --learning-rate", file=sys.stderr)
             return exit_status.FAILED
-        if not finished:
+        except Interrupted:
             print(f"{interrupt.signal_name}: saved; run the same command again to resume")
             return exit_status.SAVED
     if parent_of_helper():

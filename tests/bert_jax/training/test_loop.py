@@ -34,7 +34,7 @@ from bert_jax.training.train_step import TrainState
 from bert_jax.workdir.record import read_record, write_record
 from data_pipeline.config import DataConfig, Phase
 from data_pipeline.errors import Unfinished, UserError
-from data_pipeline.pretraining.batches import training_batches
+from data_pipeline.pretraining.batches import evaluation_batches, training_batches
 from tests.damage import flip_a_bit
 from tests.tiny_run import (
     FLAGS,
@@ -185,6 +185,29 @@ def test_an_evaluation_that_fails_does_not_cost_the_checkpoint(
     monkeypatch.undo()
     assert saved_steps(tmp_path) == [80, 100]  # both are due at 100
     assert main(arguments(tmp_path, corpus)) == 0
+    assert_same_run(tmp_path, finished)
+
+
+def test_an_evaluation_under_way_is_left_and_made_up(
+    finished: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+
+    def batches_with_a_signal(*args: Any, **settings: Any) -> Iterator[dict[str, np.ndarray]]:
+        for number, batch in enumerate(evaluation_batches(*args, **settings)):
+            if number == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+            taken.append(number)
+            yield batch
+
+    flags = ("--checkpoint-every", "150")
+    with monkeypatch.context() as patched:
+        patched.setattr(evaluation, "evaluation_batches", batches_with_a_signal)
+        assert main(arguments(tmp_path, corpus, *flags)) == 75
+    assert taken == [0, 1]
+    assert saved_steps(tmp_path) == [100]  # no step after the one to evaluate
+    assert read_rows(tmp_path / METRICS_FILE)[-1]["split"] == "train"
+    assert main(arguments(tmp_path, corpus, *flags)) == 0
     assert_same_run(tmp_path, finished)
 
 
