@@ -160,8 +160,8 @@ class RunConfig:
     keep_checkpoints: int = 3
     """Newest checkpoints kept; older ones are deleted."""
     keep_every: int | None = None
-    """Checkpoints at multiples of this many steps are also kept, to study how a model learns. It must be a
-    multiple of checkpoint_every. None: only the newest are kept."""
+    """Checkpoints at multiples of this many steps are also kept, to study how a model learns.
+    None: only the newest are kept."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -175,11 +175,6 @@ class RunConfig:
             check_positive(name, getattr(self, name))
         if self.keep_every is not None:
             check_positive("keep_every", self.keep_every)
-            if self.keep_every % self.checkpoint_every:
-                raise UserError(
-                    f"keep_every is {self.keep_every}; it must be a multiple of checkpoint_every "
-                    f"({self.checkpoint_every}), or None"
-                )
         check_seed("seed", self.seed)
         start = self.optimizer.decay_start
         if isinstance(start, int) and start >= self.num_train_steps:

@@ -1,5 +1,6 @@
 """Exit statuses of the commands, for launchers and scripts, and the line that says what went wrong."""
 
+import contextlib
 import os
 import sys
 import traceback
@@ -39,6 +40,20 @@ def report(error: BaseException) -> int:
     return FAILED
 
 
+def write_error(text: str) -> None:
+    """Writes to stderr, past Python's buffers; does nothing if its reader has gone.
+
+    `tee` ends by the same Ctrl-C as the run whose output it reads, and a run is ended long after its terminal
+    was closed: an exception here would keep it from saving, or from ending.
+    """
+    # Not `print`: a signal may arrive inside a print call, which cannot be entered again.
+    with contextlib.suppress(OSError):
+        os.write(2, text.encode())
+
+
 def _complain(message: str, status: int) -> int:
-    print(f"bert-jax: error: {' '.join(message.split())}", file=sys.stderr)
+    try:
+        print(f"bert-jax: error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    except BrokenPipeError:  # the status says it, too
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     return status

@@ -107,10 +107,6 @@ WRONG = {
         ["pretrain", "base", "--workdir", "w", "--parallel.accumulation-steps", "3"],
         ["accumulation_steps (3)", "256"],
     ),
-    "checkpoints kept that are not saved": (
-        ["pretrain", "base", "--workdir", "w", "--keep-every", "1500"],
-        ["keep_every is 1500", "checkpoint_every (1000)"],
-    ),
     "more steps than can be counted": (
         ["pretrain", "base", "--workdir", "w", "--num-train-steps", "10000000000000000000000"],
         ["num_train_steps is 10000000000000000000000; it must be at most 2147483647"],

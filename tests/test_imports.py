@@ -27,7 +27,6 @@ SHARED = {
     "data_pipeline.directories",
     "data_pipeline.interrupts",
     "data_pipeline.json_text",
-    "data_pipeline.repeating",
     "data_pipeline.stand_in",
     "data_pipeline.corpus.vocabulary_file",
 }

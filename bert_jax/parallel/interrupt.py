@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import ClassVar
 
-from bert_jax.parallel.last_words import write_error
+from bert_jax.exit_status import write_error
 from data_pipeline.interrupts import handled
 
 _SHOW_CURSOR = "\x1b[?25h"  # the progress display has hidden it, and may not live to show it again

@@ -3,7 +3,6 @@
 A lease has a number, which tells whether another worker has taken it.
 """
 
-import abc
 import contextlib
 import errno
 import glob
@@ -18,33 +17,14 @@ from data_pipeline.stand_in import bucket_of
 _TAKEN = (errno.EEXIST, errno.ESTALE)  # the latter where another worker made a bucket's object meanwhile
 
 
-class LeaseStore(abc.ABC):
-    """The leases of some jobs, each a text under the job's name."""
-
-    @abc.abstractmethod
-    def newest(self, name: str) -> tuple[int, str] | None:
-        """Number and text of a job's lease, or None if it never had one."""
-
-    @abc.abstractmethod
-    def take(self, name: str, after: int, text: str) -> int | None:
-        """Makes a lease the caller's, if its number is still `after`, 0 for none.
-
-        Returns its new number, or None if another worker was first.
-        """
-
-    @abc.abstractmethod
-    def renew(self, name: str, number: int, text: str) -> int | None:
-        """Replaces the text of the caller's lease; returns its number, or None if it is another worker's."""
-
-
-def store_of(directory: Path) -> LeaseStore:
+def store_of(directory: Path) -> "LeaseFiles | LeaseObjects":
     """The store in a directory; in the bucket, if its parent stands for a directory of one."""
     bucket = bucket_of(directory.parent)
     return LeaseFiles(directory) if bucket is None else LeaseObjects(bucket / directory.name)
 
 
-class LeaseFiles(LeaseStore):
-    """A file for each lease, whose name ends in its number.
+class LeaseFiles:
+    """A text for each job, its lease: a file whose name ends in the number.
 
     The two operations that need care are a write that succeeds only if there is no such file, and a plain
     write, which a rename follows. Cloud Storage FUSE has them for a bucket's objects; it has no hard links.
@@ -54,6 +34,7 @@ class LeaseFiles(LeaseStore):
         self._directory = directory
 
     def newest(self, name: str) -> tuple[int, str] | None:
+        """Number and text of a job's lease, or None if it never had one."""
         number = self._newest_number(name)
         if number is None:
             return None
@@ -63,6 +44,10 @@ class LeaseFiles(LeaseStore):
             return number, ""  # just replaced by the next one
 
     def take(self, name: str, after: int, text: str) -> int | None:
+        """Makes a lease the caller's, if its number is still `after`, 0 for none.
+
+        Returns its new number, or None if another worker was first.
+        """
         self._directory.mkdir(parents=True, exist_ok=True)
         number = after + 1
         path = self._path(name, number)
@@ -92,6 +77,7 @@ class LeaseFiles(LeaseStore):
         return number
 
     def renew(self, name: str, number: int, text: str) -> int | None:
+        """Replaces the text of the caller's lease; returns its number, or None if it is another worker's."""
         if self._newest_number(name) not in (None, number):
             return None
         with atomically(self._path(name, number)) as partial:
@@ -109,8 +95,8 @@ class LeaseFiles(LeaseStore):
         return self._directory / f"{name}.{number}"
 
 
-class LeaseObjects(LeaseStore):
-    """An object for each lease, whose number is its generation, which changes with each renewal."""
+class LeaseObjects:
+    """As `LeaseFiles`, with an object for each lease; its number is its generation, which renewals change."""
 
     def __init__(self, directory: BucketDirectory) -> None:
         self._directory = directory

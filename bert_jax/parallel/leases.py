@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from bert_jax.exit_status import MAY_PASS
-from bert_jax.parallel.last_words import write_error
-from bert_jax.parallel.lease_store import LeaseStore, store_of
+from bert_jax.exit_status import MAY_PASS, write_error
+from bert_jax.parallel.lease_store import LeaseFiles, LeaseObjects, store_of
 from data_pipeline.errors import UserError
 
 SECONDS_BETWEEN_RENEWALS = 5.0
@@ -51,7 +50,7 @@ class Leases:
 
     def __init__(
         self,
-        place: Path | LeaseStore,
+        place: Path | LeaseFiles | LeaseObjects,
         *,
         seconds_between_renewals: float = SECONDS_BETWEEN_RENEWALS,
         seconds_until_free: float = SECONDS_UNTIL_FREE,

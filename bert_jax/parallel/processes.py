@@ -23,10 +23,9 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bert_jax.exit_status import MAY_PASS, report
+from bert_jax.exit_status import MAY_PASS, report, write_error
 from bert_jax.parallel import interrupt
 from bert_jax.parallel.interrupt import Interrupt
-from bert_jax.parallel.last_words import write_error
 from data_pipeline.errors import Unfinished, UserError, may_pass
 from data_pipeline.interrupts import handled
 

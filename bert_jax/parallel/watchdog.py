@@ -11,9 +11,8 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 
-from bert_jax.exit_status import MAY_PASS
+from bert_jax.exit_status import MAY_PASS, write_error
 from bert_jax.parallel import processes
-from bert_jax.parallel.last_words import write_error
 
 _VARIABLE = "BERT_JAX_HANG_SECONDS"
 # More than compiling a large model takes.

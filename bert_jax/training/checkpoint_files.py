@@ -6,7 +6,6 @@ leaves no partial checkpoint. Orbax does not notice a flipped bit in the arrays'
 their checksums, too.
 """
 
-import abc
 import concurrent.futures
 import contextlib
 import hashlib
@@ -34,76 +33,34 @@ _COMMITTED = "commit_success.txt"
 _SHA256_CHARACTERS = 64  # in hexadecimal
 
 
-class CheckpointFiles(abc.ABC):
-    """The checkpoints of one run."""
-
-    place: str
-    """Where they lie, for messages."""
-
-    @abc.abstractmethod
-    def path(self, step: int) -> Any:
-        """The directory of a checkpoint, for Orbax."""
-
-    @abc.abstractmethod
-    def steps(self) -> list[int]:
-        """Steps of the finished checkpoints, oldest first."""
-
-    @abc.abstractmethod
-    def tidy(self) -> None:
-        """Removes what a killed run left half-written."""
-
-    @abc.abstractmethod
-    def remove(self, step: int) -> None:
-        """Removes a checkpoint, if it is still there."""
-
-    @abc.abstractmethod
-    def put_aside(self, step: int) -> None:
-        """Moves a damaged checkpoint out of the way."""
-
-    @abc.abstractmethod
-    def here(self, step: int) -> contextlib.AbstractContextManager[Path]:
-        """Inside the block a checkpoint lies in a directory of this machine."""
-
-    @abc.abstractmethod
-    def take(self, step: int, directory: Path) -> None:
-        """Copies a checkpoint from a directory of this machine into the run, which has none yet."""
-
-    @abc.abstractmethod
-    def add_checksums(self, step: int) -> None:
-        """Adds the checksums of the files of a checkpoint, which are written, to it before it is finished."""
-
-    @abc.abstractmethod
-    def find_fault(self, step: int) -> str | None:
-        """What is wrong with the files of a checkpoint, or None if they are as written.
-
-        Raises:
-          OSError, Unfinished: they cannot be read, which says nothing about their contents.
-        """
-
-
-def files_of(workdir: Path) -> CheckpointFiles:
+def files_of(workdir: Path) -> "_InDirectory | _InBucket":
     """The checkpoints of a run, by its directory."""
     bucket = bucket_of(workdir)
     return _InDirectory(workdir) if bucket is None else _InBucket(bucket)
 
 
-class _InDirectory(CheckpointFiles):
+class _InDirectory:
     def __init__(self, workdir: Path) -> None:
         self._workdir, self._directory = workdir, workdir / DIRECTORY
         self.place = str(self._directory)
+        """Where the checkpoints lie, for messages."""
 
     def path(self, step: int) -> Path:
+        """The directory of a checkpoint, for Orbax."""
         return (self._directory / str(step)).absolute()  # Orbax refuses relative paths
 
     def steps(self) -> list[int]:
+        """Steps of the finished checkpoints, oldest first."""
         return sorted(int(p.name) for p in self._directory.glob("*") if p.name.isdecimal() and p.is_dir())
 
     def tidy(self) -> None:
+        """Removes what a killed run left half-written."""
         self._directory.mkdir(parents=True, exist_ok=True)
         for leftover in self._directory.glob(f"*{_UNFINISHED}*"):
             shutil.rmtree(leftover)
 
     def remove(self, step: int) -> None:
+        """Removes a checkpoint, if it is still there."""
         if self.path(step).exists():  # a user may have deleted it
             # A process that is killed meanwhile must not leave a part of it under its name.
             gone = self._directory / f"deleted{_UNFINISHED}"
@@ -113,6 +70,7 @@ class _InDirectory(CheckpointFiles):
             shutil.rmtree(gone)
 
     def put_aside(self, step: int) -> None:
+        """Moves a damaged checkpoint out of the way."""
         aside = self._workdir / DAMAGED_DIRECTORY
         aside.mkdir(exist_ok=True)
         target = next(name for name in _names_aside(step) if not (aside / name).exists())
@@ -120,15 +78,18 @@ class _InDirectory(CheckpointFiles):
 
     @contextlib.contextmanager
     def here(self, step: int) -> Iterator[Path]:
+        """Inside the block a checkpoint lies in a directory of this machine."""
         yield self.path(step)
 
     def take(self, step: int, directory: Path) -> None:
+        """Copies a checkpoint from a directory of this machine into the run, which has none yet."""
         with atomically(self._directory) as partial:
             copy_tree(directory, partial / str(step))
             self._write_checksums(partial / str(step))
             (partial / str(step) / _COMMITTED).touch()  # for those who read it from a bucket
 
     def add_checksums(self, step: int) -> None:
+        """Adds the checksums of the files of a checkpoint, which are written, to it before it is finished."""
         (directory,) = self._directory.glob(f"{step}{_UNFINISHED}*")
         self._write_checksums(directory)
 
@@ -140,11 +101,16 @@ class _InDirectory(CheckpointFiles):
         synchronize(directory)
 
     def find_fault(self, step: int) -> str | None:
+        """What is wrong with the files of a checkpoint, or None if they are as written.
+
+        Raises:
+          OSError, Unfinished: they cannot be read, which says nothing about their contents.
+        """
         return _find_fault(self.path(step))
 
 
-class _InBucket(CheckpointFiles):
-    """The bucket keeps a hash of each object, so that its contents need not be read to be checked."""
+class _InBucket:
+    """As `_InDirectory`, but the bucket keeps a hash of each object, so that none is read to be checked."""
 
     def __init__(self, directory: BucketDirectory) -> None:
         self._run, self._directory = directory, directory / DIRECTORY
@@ -227,7 +193,7 @@ def _names(directory: Path) -> set[str]:
 
 
 def _find_fault(checkpoint: Path) -> str | None:
-    """As `CheckpointFiles.find_fault`, of a directory of this machine."""
+    """As `_InDirectory.find_fault`, of a directory of this machine."""
     try:
         sums = dict(load_json(checkpoint / _CHECKSUMS).items())
         for name in sums:

@@ -142,7 +142,6 @@ def train(
 
                 stopping = interrupt.requested() and step < last
                 logs = _is_due(step, run.log_every, last)
-                # An earlier start's `keep_every` need not be a multiple of this start's `checkpoint_every`.
                 saves = stopping or _is_due(step, run.checkpoint_every, last) or kept.in_series(step)
                 evaluates = _is_due(step, run.eval_every, last) and not stopping
                 checkpoints.check()

@@ -4,7 +4,8 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -26,7 +27,6 @@ from data_pipeline.corpus.vocabulary_file import (
 )
 from data_pipeline.directories import check_path, directory_of, lock_file
 from data_pipeline.errors import InUseError, UserError
-from data_pipeline.repeating import repeated
 from data_pipeline.stand_in import COMPILED_DIRECTORY, bucket_of, pull_changes, push
 
 CORPUS_DIRECTORY = "corpus"
@@ -106,7 +106,7 @@ def _held(workdir: Path, bucket: BucketDirectory) -> Iterator[None]:
     with contextlib.ExitStack() as held:
         held.enter_context(bucket_lease.hold(bucket))
         pull_changes(workdir)  # of the process that has held it until now
-        held.enter_context(repeated(lambda: push(workdir), _SECONDS_BETWEEN_COPIES))
+        held.enter_context(_repeated(lambda: push(workdir), _SECONDS_BETWEEN_COPIES))
         try:
             yield
         except BaseException:
@@ -114,6 +114,28 @@ def _held(workdir: Path, bucket: BucketDirectory) -> Iterator[None]:
                 push(workdir)
             raise
         push(workdir)
+
+
+@contextlib.contextmanager
+def _repeated(action: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Calls `action` in another thread every so many seconds inside the block.
+
+    A failure of the disk, of a bucket or of the network is left to the next time.
+    """
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            with contextlib.suppress(OSError, UserError):
+                action()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def mark(workdir: Path) -> str:

@@ -10,7 +10,7 @@ from tests.tiny_run import ended, environment
 
 WRITES = """
 import sys
-from bert_jax.parallel.last_words import write_error
+from bert_jax.exit_status import write_error
 write_error("a line")
 sys.exit(7)
 """
@@ -56,6 +56,12 @@ with watch(0):
     print("in the buffer")
     time.sleep(60)
 """
+FAILS = """
+import sys
+from bert_jax.exit_status import report
+from data_pipeline.errors import Unfinished
+sys.exit(report(Unfinished("a disk failed")))
+"""
 LOSES_ITS_LEASE = "from bert_jax.parallel.leases import end_process; end_process()"
 
 
@@ -70,6 +76,7 @@ LOSES_ITS_LEASE = "from bert_jax.parallel.leases import end_process; end_process
         (DOES_NOT_MEET, 69),
         (HANGS, 69),
         (LOSES_ITS_LEASE, 69),
+        (FAILS, 69),
     ],
     ids=[
         "writes",
@@ -80,6 +87,7 @@ LOSES_ITS_LEASE = "from bert_jax.parallel.leases import end_process; end_process
         "alone",
         "hangs",
         "lease lost",
+        "fails",
     ],
 )
 def test_output_that_nobody_reads_changes_nothing(program: str, status: int) -> None:
