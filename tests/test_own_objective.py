@@ -214,7 +214,7 @@ def test_an_objective_that_does_not_fit_the_experiment_is_named() -> None:
     "name",
     [
         *("mlmm", "no_such_module:Mine", "tests.test_own_objective:SegmentModel"),
-        "bert_jax.objectives.tokens:TokenObjective",
+        "bert_jax.objectives.language_model:TokenObjective",
     ],
 )
 def test_a_name_that_is_none_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:

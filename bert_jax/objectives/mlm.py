@@ -10,7 +10,6 @@ from etils import epy
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import language_model
 from bert_jax.objectives.base import register
-from bert_jax.objectives.tokens import TokenObjective
 from bert_jax.task import Batch, Metric
 from data_pipeline.config import DataConfig, MaskingConfig
 from data_pipeline.errors import UserError
@@ -24,7 +23,7 @@ with epy.lazy_imports():  # settings are read, and help is printed, without jax
 
 @register
 @dataclasses.dataclass(frozen=True)
-class MaskedLM(TokenObjective):
+class MaskedLM(language_model.TokenObjective):
     """Predicts the masked tokens of a bidirectional encoder's input."""
 
     name = "mlm"
