@@ -17,15 +17,8 @@ from bert_jax.task import Metric
 from bert_jax.workdir.finetuning import FineTuningRecord
 from bert_jax.workdir.finetuning import write_record as write_finetuning_record
 from bert_jax.workdir.grid import write_trials
-from bert_jax.workdir.record import (
-    BranchPoint,
-    Pretraining,
-    RunRecord,
-    hash_of_settings,
-    pretraining_of,
-    read_record,
-    write_record,
-)
+from bert_jax.workdir.pretraining_identity import Pretraining, hash_of_settings, pretraining_of
+from bert_jax.workdir.record import BranchPoint, RunRecord, read_record, write_record
 from experiments import EXPERIMENTS
 from tests.bert_jax.small_run import make_experiment
 from tests.conftest import Refused

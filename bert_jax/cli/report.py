@@ -17,7 +17,7 @@ from bert_jax.report.pretraining import Group, group_runs, notes, read_run, sett
 from bert_jax.studies.directory import STUDY_FILE
 from bert_jax.study import Finetuned, published_of
 from bert_jax.workdir.grid import RESULT_FILE, RESULTS_FILE, TRIALS_DIRECTORY, not_finished
-from bert_jax.workdir.record import hash_of_settings
+from bert_jax.workdir.pretraining_identity import hash_of_settings
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS, STUDIES

@@ -7,7 +7,7 @@ from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.model_config import Activation
 from bert_jax.names import ModelFormat, ModelPart
-from bert_jax.workdir.record import write_pretraining
+from bert_jax.workdir.pretraining_identity import write_pretraining
 from data_pipeline.atomic import atomically
 from data_pipeline.directories import check_path, directory_of
 from data_pipeline.errors import UserError

@@ -9,7 +9,8 @@ from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.model_config import Activation
 from bert_jax.workdir.directory import find_vocabulary
 from bert_jax.workdir.grid import find_trial
-from bert_jax.workdir.record import read_pretraining, read_record
+from bert_jax.workdir.pretraining_identity import read_pretraining
+from bert_jax.workdir.record import read_record
 from data_pipeline.corpus.vocabulary_file import Vocabulary
 from data_pipeline.errors import UserError
 

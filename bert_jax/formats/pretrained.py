@@ -17,7 +17,7 @@ from bert_jax.model.heads import ReplacedTokenHead
 from bert_jax.model.pretraining import abstract_params
 from bert_jax.model_config import Activation, ModelConfig
 from bert_jax.objectives import OBJECTIVES, MaskedLM, Objective, ReplacedTokenDetection
-from bert_jax.workdir.record import Pretraining
+from bert_jax.workdir.pretraining_identity import Pretraining
 from data_pipeline.config import Pairing
 from data_pipeline.corpus.vocabulary_file import Vocabulary
 from data_pipeline.errors import UserError

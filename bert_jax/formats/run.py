@@ -10,7 +10,8 @@ from bert_jax.task import Metric
 from bert_jax.training.checkpoints import load_params
 from bert_jax.training.metric_log import heldout_rows
 from bert_jax.workdir.directory import find_vocabulary
-from bert_jax.workdir.record import CONFIG_FILE, RunRecord, pretraining_of, read_record
+from bert_jax.workdir.pretraining_identity import pretraining_of
+from bert_jax.workdir.record import CONFIG_FILE, RunRecord, read_record
 from data_pipeline.errors import UserError
 from data_pipeline.json_text import read_object
 

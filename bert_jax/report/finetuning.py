@@ -19,7 +19,7 @@ from bert_jax.task import Metric
 from bert_jax.workdir.config_text import flatten
 from bert_jax.workdir.finetuning import FineTuningRecord, read_record
 from bert_jax.workdir.grid import RESULTS_FILE, find_trial, warn_if_unfinished
-from bert_jax.workdir.record import Pretraining
+from bert_jax.workdir.pretraining_identity import Pretraining
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.json_text import load_json
 

@@ -15,7 +15,8 @@ import numpy as np
 from bert_jax.objectives import Objective
 from bert_jax.task import Metric
 from bert_jax.training.metric_log import heldout_rows
-from bert_jax.workdir.record import RunRecord, counted_settings, read_record
+from bert_jax.workdir.pretraining_identity import counted_settings
+from bert_jax.workdir.record import RunRecord, read_record
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import Any
 
 from bert_jax.finetuning_config import FineTuningConfig, TransformersHead
 from bert_jax.workdir.config_text import differences, flatten, from_json
-from bert_jax.workdir.record import CONFIG_FILE, PARALLEL_MAY_CHANGE, Pretraining
+from bert_jax.workdir.pretraining_identity import Pretraining
+from bert_jax.workdir.record import CONFIG_FILE, PARALLEL_MAY_CHANGE
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.json_text import load_json

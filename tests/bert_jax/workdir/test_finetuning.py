@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, TransformersHead
 from bert_jax.workdir.finetuning import FineTuningRecord, read_record, write_record
-from bert_jax.workdir.record import Pretraining
+from bert_jax.workdir.pretraining_identity import Pretraining
 from tests.bert_jax.small_run import make_experiment
 
 
