@@ -57,13 +57,10 @@ class UnfinishedByAllError(RefusedByAllError, Unfinished):
 
 
 def run_distributed(action: Callable[[], int]) -> int:
-    """Runs `action` as one of the processes of a run, and returns its exit status.
+    """Runs `action`, the first to touch a device, as one of the processes of a run; returns its exit status.
 
     A process that fails alone ends at once, without the shutdown exchange that jax does at exit, which
     would wait for the others: they may learn of the failure only from this process's end.
-
-    Args:
-      action: the run; the first thing in this process that touches a device.
 
     Raises:
       UserError: this process does not know who the others are, or all refuse their input together.

@@ -77,9 +77,6 @@ def watch(step: int) -> Iterator[Watchdog]:
     Before that the stacks of all threads go to standard error. BERT_JAX_HANG_SECONDS in the environment says
     how long that is; 0 turns it off.
 
-    Args:
-      step: steps done.
-
     Raises:
       UserError: the environment variable is no whole number.
     """

@@ -124,9 +124,7 @@ def begin_or_resume(
     """Records this start in the work directory, by process 0.
 
     Args:
-      workdir: the work directory.
       now: the record of `make_record`.
-      corpus: the run's.
       branch_from: work directory of the run to branch from; None for none.
       branch_step: step of the checkpoint to branch from; None for the newest.
 
@@ -195,9 +193,7 @@ def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
     """Finds the checkpoint that a new run branches from, and checks that it fits.
 
     Args:
-      workdir: work directory of the run that has the checkpoint.
       step: step of the checkpoint; None takes the newest.
-      now: record of the new run.
 
     Raises:
       UserError: the run or checkpoint does not exist or is damaged; its model, optimizer or objective is
@@ -234,13 +230,7 @@ def _check_begins_at_zero(workdir: Path, before: RunRecord | None) -> None:
 def check_same_origin(
     workdir: Path, branched_from: BranchPoint, branch_from: Path, branch_step: int | None
 ) -> None:
-    """Checks that a run branched from the run that --branch-from names, which may itself be gone.
-
-    Args:
-      workdir: work directory of the run.
-      branched_from: `RunRecord.branched_from` of the run.
-      branch_from: directory that --branch-from names.
-      branch_step: step that --branch-step names; None matches any.
+    """Checks that a run branched from the run and step (None: any) of --branch-from, which may itself be gone.
 
     Raises:
       UserError: they differ; it names both.

@@ -76,10 +76,6 @@ def make_documentation_corpus(corpus: Path, vocab_size: int) -> None:
 def check_vocabulary_size(corpus: Description, rows: int) -> None:
     """Compares the size of a corpus's vocabulary with the model's; notes one that is over 10% smaller.
 
-    Args:
-      corpus: the corpus of a run.
-      rows: number of the model's word embeddings.
-
     Raises:
       UserError: the vocabulary has more ids than the model has embedding rows.
     """

@@ -29,7 +29,6 @@ def evaluate_run(
     """Evaluates on all devices of this machine and adds the rows to WORKDIR/evaluation-STEP.json.
 
     Args:
-      workdir: the work directory of the run.
       step: of the checkpoint; None for the newest.
       corpus: whose held-out documents are used; empty for that of the run.
       examples: most sequences for each phase; None for as many as in the run.

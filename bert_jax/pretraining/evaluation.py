@@ -78,7 +78,6 @@ def evaluate(
     """The objective's metrics, and for those that have one, the score of always guessing.
 
     Args:
-      program: compiled pretraining task.
       params: parameters on the devices.
       batches: held-out batches of equal shape, or this process's rows of them; padding rows do not count.
       after_batch: called after each of them; what it raises ends the evaluation.

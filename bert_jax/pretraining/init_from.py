@@ -30,9 +30,6 @@ _OF_ROTARY = ("rotary_base", "rotary_base_local")
 def open_initial(args: Pretrain) -> tuple[Pretrain, PretrainedModel | None]:
     """Reads the model of --init-from, gives the experiment its shape, and checks that the corpus fits it.
 
-    Args:
-      args: the flags.
-
     Returns:
       The flags with the model's shape, and the model; without --init-from the flags as they are, and None.
 
@@ -64,9 +61,7 @@ def take_shape(
     the corpus's vocabulary needs. A flag can ask for more positions, and for another base of rotary ones.
 
     Args:
-      experiment: the experiment with the flags' settings.
       given: names of the fields that flags set.
-      model: the model that it starts from.
       vocabulary_size: number of ids of the corpus's vocabulary; 0 if that is not known.
 
     Raises:
@@ -144,7 +139,6 @@ def describe_start(model: PretrainedModel, parts: Iterable[str]) -> str:
     """One line that names the model that a run starts from, and what is drawn from the seed.
 
     Args:
-      model: that the run starts from.
       parts: top-level names of the run's parameters.
     """
     drawn = [part.replace("_", " ") for part in parts if part not in model.params]
@@ -158,12 +152,7 @@ def describe_start(model: PretrainedModel, parts: Iterable[str]) -> str:
 
 
 def describe_positions(model: PretrainedModel, config: ModelConfig) -> list[str]:
-    """Lines that say which settings of positions are not the model's, and where new embeddings come from.
-
-    Args:
-      model: that the run starts from.
-      config: of the run's encoder.
-    """
+    """Lines that say which settings of positions are not the model's, and where new embeddings come from."""
     names = ("max_position_embeddings", *_OF_ROTARY)
     before, now = ({f"model.{name}": getattr(of, name) for name in names} for of in (model.config, config))
     lines = differences(before, now, ())
@@ -176,8 +165,6 @@ def describe_new_rows(model: PretrainedModel, num_rows: int, vocabulary: Vocabul
     """Lines that say which tokens of the corpus are new to the model, and where their rows come from.
 
     Args:
-      model: the model that a run starts from.
-      num_rows: number of the run's word embeddings.
       vocabulary: that of a corpus that passes `check_vocabulary`.
     """
     theirs, known = model.config.vocab_size, _vocabulary_of(model)

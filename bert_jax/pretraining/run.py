@@ -158,10 +158,6 @@ def compile_later_phases(program: _Program, step: int) -> float:
     makes that happen at the start of the run, not days later when they come. Does nothing under pmap
     with several processes: there jax lowers a step only for arrays, not for shapes.
 
-    Args:
-      program: the compiled task.
-      step: steps done.
-
     Returns:
       How many seconds that took.
     """

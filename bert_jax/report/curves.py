@@ -32,7 +32,6 @@ def draw_curves(path: Path, curves: Curves) -> None:
 
     Args:
       path: file to write, or to replace; its suffix is one of FORMATS.
-      curves: what to draw.
     """
     from matplotlib import rc_context
 

@@ -86,7 +86,6 @@ class TrainingLog:
         """Writes the means over the steps since the last such row.
 
         Args:
-          step: steps done.
           sums: what these steps added up, on the devices.
           learning_rate: that of the last of them.
           max_seq_length: of its batch.

@@ -82,7 +82,6 @@ class Stopwatch:
         """Returns times and rates of the steps counted since the last lap, and starts the next lap.
 
         Args:
-          step: steps done so far.
           sequences_per_step: real sequences in a step; a packed row holds several.
           tokens_per_step: real tokens in a step, padding not counted.
           seconds_waited: how long the devices had no batch.

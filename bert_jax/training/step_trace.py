@@ -29,7 +29,6 @@ class StepTrace:
         """Begins or ends the recording if that is due.
 
         Args:
-          step: steps done.
           newest: an array that is ready once these steps are done.
 
         Returns:

@@ -46,11 +46,6 @@ def init_state(task: Task, tx: optax.GradientTransformation, seed: jax.typing.Ar
 
     Parameters are drawn with threefry2x32 whatever generator dropout uses, so that they depend on
     the seed and the model's shape alone.
-
-    Args:
-      task: its module is initialised.
-      tx: optimizer.
-      seed: uint32 [].
     """
     key = jax.random.key(seed, impl="threefry2x32")
     batch = task.example_batch()

@@ -38,7 +38,6 @@ def start_from(program: Program, pretrained: Mapping[str, Any], growing: Collect
     start from zero. All processes of a run must pass the same arrays.
 
     Args:
-      program: compiled task.
       pretrained: nested numpy arrays under the names of `BertForPreTraining`, or of the task's own module.
       growing: paths of arrays that may have fewer rows than the task's; the missing rows are drawn as for
         a new model.

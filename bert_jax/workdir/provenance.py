@@ -48,12 +48,7 @@ def code(start: Mapping[str, Any]) -> dict[str, str]:
 
 
 def describe_code_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """A one-line note if versions, git state, devices or XLA's flags changed since the last start, or none.
-
-    Args:
-      before: `this_start` of the last start.
-      now: `this_start` of the present one.
-    """
+    """A one-line note if versions, git state, devices or XLA's flags changed since the last start, or none."""
     changes = differences(_compiled_from(before), _compiled_from(now), ())
     if not changes:
         return []
