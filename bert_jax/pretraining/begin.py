@@ -230,7 +230,7 @@ def _check_begins_at_zero(workdir: Path, before: RunRecord | None) -> None:
 def check_same_origin(
     workdir: Path, branched_from: BranchPoint, branch_from: Path, branch_step: int | None
 ) -> None:
-    """Checks that a run branched from the run and step (None: any) of --branch-from, which may itself be gone.
+    """Checks that a run branched from --branch-from, which may be gone, at --branch-step (None: any).
 
     Raises:
       UserError: they differ; it names both.

@@ -255,7 +255,7 @@ def _repeat(score: Score) -> Any:
 
 
 def _distinct_names(firsts: Sequence[Score]) -> list[str]:
-    """A name for each line: of the experiment or the model, then the variant, and what else tells it apart."""
+    """A name for each line: the experiment or the model, then the variant, and what else tells it apart."""
     ways: tuple[Callable[[Score], str], ...] = (
         lambda score: score.pretraining.experiment if score.pretraining else score.model,
         lambda score: score.model,

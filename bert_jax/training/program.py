@@ -164,7 +164,7 @@ class Program(Generic[T, R]):
 
 
 def make_program(task: T, run: R, devices: list[jax.Device] | None = None) -> Program[T, R]:
-    """A program for a task on these devices, or on all; nothing is compiled until a step is first called with some shape.
+    """A program on these devices or all; nothing is compiled until a step is first called with some shape.
 
     Raises:
       UserError: the batch does not divide by devices x accumulation steps, or the mesh does not

@@ -48,7 +48,7 @@ def code(start: Mapping[str, Any]) -> dict[str, str]:
 
 
 def describe_code_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """A one-line note if versions, git state, devices or XLA's flags changed since the last start, or none."""
+    """A one-line note if versions, git state, devices or XLA's flags have changed since a start, or none."""
     changes = differences(_compiled_from(before), _compiled_from(now), ())
     if not changes:
         return []
