@@ -50,10 +50,14 @@ class MaskingConfig:
         check_types(self, "data.masking.")
         if not 0 <= self.rate < 1:
             raise UserError(f"data.masking.rate is {self.rate}; it must be at least 0 and below 1")
-        if self.last_rate is not None and not (self.rate and 0 < self.last_rate < 1):
+        if self.last_rate is not None and not 0 < self.last_rate < 1:
             raise UserError(
-                f"data.masking.last_rate is {self.last_rate}; it must be above 0 and below 1, and "
-                f"data.masking.rate, which is {self.rate}, above 0"
+                f"data.masking.last_rate is {self.last_rate}; it must be above 0 and below 1, or None"
+            )
+        if self.last_rate is not None and not self.rate:
+            raise UserError(
+                "data.masking.last_rate needs masks, and data.masking.rate is 0 (an objective without masks "
+                "sets it to 0)"
             )
         fractions = (self.mask, self.same, self.random)
         if not (min(fractions) >= 0 and abs(sum(fractions) - 1) <= 1e-6):  # in this form it refuses NaN too

@@ -1,4 +1,4 @@
-"""Multi-head attention: which positions see each other, and the two ways in which it is computed.
+"""Multi-head attention: which positions see each other, and the ways in which it is computed.
 
 Shapes: B batch, T keys (the sequence), Q queries, D hidden, N heads, K head width.
 """

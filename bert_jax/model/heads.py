@@ -47,8 +47,8 @@ class Pooler(nn.Module):
 class LanguageModelHead(nn.Module):
     """Logits of all vocabulary ids at some positions (run_pretraining.py:240).
 
-    Dense to the width of the embeddings, GELU and LayerNorm, then a product with the word embeddings and a
-    bias of its own.
+    Dense to the width of the embeddings, activation and normalization (in BERT, GELU and LayerNorm), then a
+    product with the word embeddings and a bias of its own.
     """
 
     config: ModelConfig
@@ -107,8 +107,8 @@ class ReplacedTokenHead(nn.Module):
 class SpanBoundaryHead(nn.Module):
     """Logits of masked tokens from the tokens around their spans (SpanBERT, section 3.2).
 
-    Dense, GELU and LayerNorm, and then a language model head, which is a second such layer and a product
-    with the word embeddings.
+    Dense, activation and normalization, and then a language model head, which is a second such layer and a
+    product with the word embeddings.
     """
 
     config: ModelConfig

@@ -83,7 +83,7 @@ def rotation_of(config: ModelConfig, length: int) -> Rotation | None:
 def rotate(
     projection: Projection, positions: jax.Array, rotation: Rotation | None, use_kernel: bool = False
 ) -> Projection:
-    """Queries or keys rotated by their positions, before scores are computed in either way.
+    """Queries or keys rotated by their positions, before scores are computed, in whatever way.
 
     If they are rotated, the result is the rotated sum of product and bias, and no bias.
 

@@ -1,4 +1,4 @@
-"""The model that is pretrained: encoder, pooler, language model head and next sentence head."""
+"""The models that objectives pretrain, but for those of ELECTRA and SpanBERT."""
 
 import functools
 from collections.abc import Mapping
@@ -65,22 +65,16 @@ class BertForPreTraining(nn.Module):
 class BertForNextTokens(BertForPreTraining):
     """As `BertForPreTraining`, but the language model predicts the next token of each position.
 
-    Its logits are [B, T - 1, V]. Reads no `masked_lm_positions`.
+    Its logits are [B, T - 1, V]. Reads no `masked_lm_positions`. With anticausal attention the next token is
+    the one to the left.
     """
 
     def encode(self, batch: Batch, deterministic: bool) -> tuple[jax.Array, jax.Array]:
         """As in the base class, with every position but the last to predict from, [B, T - 1, D]."""
         sequence_BTD = self.encoder(batch, deterministic)
-        return sequence_BTD[:, :-1], _from_cls(sequence_BTD, batch)
-
-
-class BertForPreviousTokens(BertForPreTraining):
-    """As `BertForNextTokens`, but of the token before each position."""
-
-    def encode(self, batch: Batch, deterministic: bool) -> tuple[jax.Array, jax.Array]:
-        """As in the base class, with every position but the first to predict from, [B, T - 1, D]."""
-        sequence_BTD = self.encoder(batch, deterministic)
-        return sequence_BTD[:, 1:], _from_cls(sequence_BTD, batch)
+        is_reversed = self.config.attention == "anticausal"
+        predicting = sequence_BTD[:, 1:] if is_reversed else sequence_BTD[:, :-1]
+        return predicting, _from_cls(sequence_BTD, batch)
 
 
 class BertForCausalThenMasked(BertForNextTokens):

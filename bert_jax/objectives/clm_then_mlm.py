@@ -100,7 +100,8 @@ def causal_first(phases: tuple[Phase, ...], fraction: float) -> tuple[Phase, ...
     stages: list[Phase] = []
     for phase in phases:
         causal = min(fraction, phase.fraction)
-        fraction -= causal
+        # 0.25 - 0.2 is a little less than 0.05, which would leave the next phase a stage without steps.
+        fraction = round(fraction - causal, 9)
         if causal:
             stages.append(dataclasses.replace(phase, fraction=causal, max_predictions_per_seq=0))
         if causal < phase.fraction:

@@ -6,7 +6,6 @@ import dataclasses
 
 from etils import epy
 
-from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import language_model
 from bert_jax.objectives.base import register
 from bert_jax.objectives.ltr import LeftToRight
@@ -14,8 +13,6 @@ from bert_jax.task import Batch
 
 with epy.lazy_imports():  # settings are read, and help is printed, without jax
     import jax
-
-    from bert_jax.model import pretraining
 
 
 @register
@@ -29,9 +26,6 @@ class RightToLeft(LeftToRight):
     name = "rtl"
     attention = "anticausal"
     transformers_class = None
-
-    def module(self, model: ModelConfig) -> pretraining.BertForPreTraining:
-        return pretraining.BertForPreviousTokens(model)
 
     def targets(self, batch: Batch) -> tuple[jax.Array, jax.Array]:
         return language_model.previous_tokens(batch)

@@ -25,8 +25,8 @@ _ADAMW_SIZE = 0.2
 def make_schedule(config: OptimizerConfig, num_train_steps: int) -> Callable[[int], np.float32]:
     """Linear warm-up from `warmup_from`, then a decay from `decay_start` on, to 0 at `num_train_steps`.
 
-    With `decay_start` step_0 the rate drops from the peak to peak * (1 - warmup_steps / num_train_steps)
-    where warm-up ends: what google-research/bert does (optimization.py:32-54, its issue 193). With
+    With `decay_start` step_0 the rate drops where warm-up ends, from the peak to what the decay gives there:
+    what google-research/bert does (optimization.py:32-54, its issue 193). With
     `decay_power` 0 the rate stays at its peak, at the last step too.
 
     Returns:

@@ -106,6 +106,8 @@ def test_dropout_keeps_the_mean_and_drops_its_share() -> None:
     assert abs(float((dropped == 0).mean()) - 0.1) < 0.004
     assert abs(float(dropped.mean()) - 3) < 0.013
     assert len(np.unique(dropped)) == 2
+    for shift in (1, 2, 3):  # a word of random bits serves several elements, but no two rows are the same
+        assert abs(float((dropped[shift:] == dropped[:-shift]).mean()) - 0.82) < 0.01
     np.testing.assert_array_equal(Dropout(0.1).apply({}, x, True), x)
 
 

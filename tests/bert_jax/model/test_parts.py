@@ -23,6 +23,7 @@ from bert_jax.model import positions, size
 from bert_jax.model.attention import Attention, Context, attention_bias
 from bert_jax.model.encoder import Encoder, Layer
 from bert_jax.model.feed_forward import feed_forward
+from bert_jax.model.heads import Pooler
 from bert_jax.model.normalization import make_norm
 from bert_jax.model.positions import SinusoidalPositions, rotate, rotation_of
 from bert_jax.model_config import MODEL_PARTS, OPTIONAL_SIZES, ModelConfig
@@ -65,6 +66,16 @@ def test_parameters_are_counted(name: str) -> None:
     model = dataclasses.replace(TINY, num_layers=3, **ENCODERS[name])
     shapes = PretrainingTask(MaskedLM(), model).abstract_params()
     assert MaskedLM().num_parameters(model) == sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
+
+
+def test_a_pooler_may_be_the_transform_of_the_language_model_head() -> None:
+    config = dataclasses.replace(TINY, pooler="transform", activation="relu")
+    states = np.random.default_rng(0).normal(size=(3, 5, config.hidden_size)).astype(np.float32)
+    pooled, variables = Pooler(config).init_with_output(jax.random.key(0), states)
+    dense = variables["params"]["dense"]
+    x = np.maximum(states[:, 0] @ np.asarray(dense["kernel"]) + np.asarray(dense["bias"]), 0)
+    normalized = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+    np.testing.assert_allclose(pooled, normalized, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ENCODERS)

@@ -78,6 +78,8 @@ def test_a_quarter_of_the_steps_is_causal_unless_the_phases_say_otherwise() -> N
     assert data.phases == (Phase(64, 0, 0.125), Phase(128, 0, 0.125), Phase(128, 20, 0.75))
     assert STAGES.required_data(data) == data
     assert causal_first((Phase(64, 10),), 1.0) == (Phase(64, 0),)
+    parts = tuple(Phase(64, 10, fraction) for fraction in (0.2, 0.05, 0.75))
+    assert [phase.max_predictions_per_seq for phase in causal_first(parts, 0.25)] == [0, 0, 10]
 
 
 @pytest.mark.parametrize("slots", [(20,), (0,), (20, 0), (0, 20, 0)])

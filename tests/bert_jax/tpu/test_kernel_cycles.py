@@ -2,7 +2,8 @@
 
 import pytest
 
-from bert_jax.tpu.kernel_cycles import Schedule, read_schedule
+from bert_jax.tpu.kernel_cycles import Schedule, _longer, read_schedule
+from bert_jax.tpu.topology import CHIPS, Slice
 
 LISTING = """\
 = control target key start
@@ -41,3 +42,11 @@ def test_a_single_step_jumps_over_nothing() -> None:
 def test_a_listing_without_bundles_is_refused() -> None:
     with pytest.raises(ValueError, match="no bundles"):
         read_schedule("= control target key start\n")
+
+
+@pytest.mark.parametrize(("chip", "cycles"), [("v5e", 7000), ("v4", 4000)])
+def test_a_chips_cores_share_the_parts(chip: str, cycles: int) -> None:
+    where = Slice(chip, CHIPS[chip], (2, 2), ())
+    assert _longer(where, parts=7, bundles=1000, moved=0) == cycles
+    moved = int(where.chip.hbm_bandwidth)  # for a second
+    assert _longer(where, parts=7, bundles=1000, moved=moved) == where.chip.clock_hz

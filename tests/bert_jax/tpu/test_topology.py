@@ -7,7 +7,8 @@ import pytest
 from bert_jax.cli import compile as compile_command
 from bert_jax.cli.main import main
 from bert_jax.objectives.experiment import Experiment
-from bert_jax.tpu.report import TooLarge
+from bert_jax.tpu.hlo import Exchange
+from bert_jax.tpu.report import TooLarge, waiting_seconds
 from bert_jax.tpu.topology import CHIPS, Slice
 from tests.conftest import Refused
 
@@ -74,6 +75,15 @@ def test_a_chip_sends_over_all_its_links(name: str, gigabytes_a_second: float) -
     kind, _, shape = name.partition(":")
     sides = tuple(map(int, shape.split("x")))
     assert Slice(name, CHIPS[kind], sides, ()).bandwidth == gigabytes_a_second * 1e9
+
+
+@pytest.mark.parametrize(("hidden_seconds", "waiting"), [(0.0, 0.03), (0.004, 0.018), (0.02, 0.0)])
+def test_a_chip_waits_for_what_nothing_hides(hidden_seconds: float, waiting: float) -> None:
+    where = Slice("v5e:4x4", CHIPS["v5e"], (4, 4), (None,) * 16)  # type: ignore[arg-type]
+    gathered = 16 / 15 * 0.01 * where.bandwidth  # of which a chip sends 15/16 in 10 ms
+    hidden = int(hidden_seconds * where.chip.clock_hz)
+    exchange = Exchange("all-gather", int(gathered), None, hidden, count=3)
+    assert waiting_seconds(exchange, where) == pytest.approx(waiting, abs=1e-6)
 
 
 def test_of_a_chip_of_two_devices_batches_are_a_devices(

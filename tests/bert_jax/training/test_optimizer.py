@@ -119,6 +119,22 @@ def test_clipping_acts_on_some_steps_of_these_gradients() -> None:
     assert min(norms) < 1 < max(norms)
 
 
+def test_stable_adamw_leaves_a_row_without_gradients_in_place() -> None:
+    """As that of a token that no batch had yet: 0 / 0, but for a floor of epsilon^2."""
+    config = OptimizerConfig(
+        name="stable_adamw", bias_correction="adam", clip_norm=None, weight_decay=0.0, epsilon=0.03
+    )
+    first, second = (np.full((4, 3), g, np.float32) for g in (0.01, 0.1))
+    first[3] = second[3] = 0
+    gradients = [{"embedding": g} for g in (first, second)]
+    update = updates_of(config, {"embedding": np.ones((4, 3), np.float32)}, gradients)["embedding"]
+    m = (0.9 * first + second) / 1.9
+    v = (0.999 * first**2 + second**2) / 1.999  # where it is not 0, between epsilon^2 and epsilon
+    surprise = np.sqrt((second[:3] ** 2 / v[:3]).mean() * 3 / 4)
+    assert surprise > 1.1
+    np.testing.assert_allclose(update, -1e-2 * m / (np.sqrt(v) + 0.03) / surprise, rtol=1e-4)
+
+
 def test_stable_adamw_follows_its_paper() -> None:
     config = dataclasses.replace(CONFIG, name="stable_adamw", bias_correction="adam", clip_norm=None)
     assert largest_difference(config) < 1e-6
@@ -177,6 +193,15 @@ def test_muon_makes_the_matrices_of_layers_orthogonal_and_leaves_the_others_to_a
         direction = 0.2 * np.sqrt(max(ahead.shape)) * orthogonalized(ahead)
         expected = -1e-2 * (direction + 0.1 * params[path].reshape(matrix))
         np.testing.assert_allclose(updates[path].reshape(matrix), expected, atol=1e-5, err_msg=path)
+
+
+def test_muons_momentum_is_kept_as_asked() -> None:
+    params = {"encoder": {"layer_0": {"intermediate": {"kernel": jnp.ones((6, 10))}}}}
+    config = OptimizerConfig(name="muon", moment_dtype="bfloat16")
+    kept = {
+        str(leaf.dtype) for leaf in jax.tree.leaves(make_optimizer(config).init(params)) if leaf.ndim == 2
+    }
+    assert kept == {"bfloat16"}
 
 
 def updates_of(config: OptimizerConfig, params: dict, gradients: list[dict]) -> dict:
