@@ -60,19 +60,22 @@ class FeatureCache:
         self._alone = alone
         self._known: dict[str, Rows] = {}
 
-    def __call__(self, rows: Rows, layer: int | None = None) -> Rows:
+    def __call__(
+        self, rows: Rows, layer: int | None = None, after_batch: Callable[[], None] = lambda: None
+    ) -> Rows:
         """The rows with the features of every token, or as they are if the disk has no space for them.
 
         Args:
           rows: of one split.
           layer: the one of the layers, counted from 0, whose features they get; None: all of them.
+          after_batch: called after each batch that is computed; what it raises ends that, without a file.
         """
         if not len(rows):
             return rows
         name = _inputs(rows).fingerprint(self._identity)[:32]
         if name not in self._known:
             with self._alone():
-                self._known[name] = self._with_features(rows, self.directory / f"{name}.bin")
+                self._known[name] = self._with_features(rows, self.directory / f"{name}.bin", after_batch)
         found = self._known[name]
         return found if layer is None else self._of_layer(found, layer)
 
@@ -88,7 +91,7 @@ class FeatureCache:
         self._known.clear()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _with_features(self, rows: Rows, file: Path) -> Rows:
+    def _with_features(self, rows: Rows, file: Path, after_batch: Callable[[], None]) -> Rows:
         sizes = np.array([len(ids) for ids in rows.tokens["input_ids"]])
         dtype = np.dtype(jnp.dtype(self._config.dtype))
         shape = (int(sizes.sum()), len(self._layers), self._config.hidden_size)
@@ -108,13 +111,15 @@ class FeatureCache:
                 flush=True,
             )
             with atomically(file) as partial:
-                self._compute(rows, sizes, np.memmap(partial, dtype, "w+", shape=shape))
+                self._compute(rows, sizes, np.memmap(partial, dtype, "w+", shape=shape), after_batch)
         ends = np.cumsum(sizes)
         features = np.memmap(file, dtype, "r", shape=shape)
         of_rows = [features[end - size : end] for size, end in zip(sizes, ends, strict=True)]
         return replace(rows, tokens={**rows.tokens, FEATURES: of_rows})
 
-    def _compute(self, rows: Rows, sizes: np.ndarray, features: np.ndarray) -> None:
+    def _compute(
+        self, rows: Rows, sizes: np.ndarray, features: np.ndarray, after_batch: Callable[[], None]
+    ) -> None:
         """Fills `features` [tokens, L, D]."""
         encoder = jax.device_put(self._encoder)
         starts, width = np.cumsum(sizes) - sizes, rows.sequences_per_row
@@ -128,6 +133,7 @@ class FeatureCache:
                     sequence = row * width + line % count
                     size = sizes[sequence]
                     features[starts[sequence] : starts[sequence] + size] = states[line, :size]
+            after_batch()
 
 
 def _inputs(rows: Rows) -> Rows:

@@ -94,10 +94,10 @@ class Grid:
         alone = functools.partial(self.turns.alone, "features")
         return FeatureCache(self.args.output, encoder, self.model_fingerprint, config, layers, alone)
 
-    def _prepared(self, rows: Rows, trial: Trial) -> Rows:
+    def _prepared(self, rows: Rows, trial: Trial, after_batch: Callable[[], None]) -> Rows:
         # The best trial of an earlier start may see a layer that this grid does not compute.
         is_kept = trial.layer is None or trial.layer in self.base.features.layers
-        return self.with_features(rows, trial.layer) if self.with_features and is_kept else rows
+        return self.with_features(rows, trial.layer, after_batch) if self.with_features and is_kept else rows
 
     def _check_something_is_trained(self) -> None:
         if not any(self.head.learning_rate_scale(path) for path in flatten_dict(self._params)):
@@ -180,7 +180,7 @@ class Grid:
         packing = self._begin(trial, config)
         training = functools.partial(
             training_batches,
-            self._prepared(self.data.train, trial),
+            self._prepared(self.data.train, trial, interrupt.check),
             batch_size=trial.batch_size,
             seed=trial.seed,
             num_steps=config.num_train_steps,
@@ -309,7 +309,7 @@ class Grid:
     ) -> Apply:
         def apply(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             size = program.run.global_batch_size * _EVALUATION_FACTOR
-            prepared = self._prepared(rows, trial)
+            prepared = self._prepared(rows, trial, after_batch)
             batches = evaluation_batches(prepared, size, self.lengths)
             for numbers, outputs in predict(program, params, batches):
                 # No later step has checked the last update.

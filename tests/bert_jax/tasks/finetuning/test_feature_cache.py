@@ -14,6 +14,7 @@ import pytest
 
 from bert_jax.finetuning_config import Combination, FeatureConfig, FineTuningConfig, LayerRates
 from bert_jax.model_config import ModelConfig
+from bert_jax.parallel.interrupt import Interrupt, Interrupted
 from bert_jax.tasks.finetuning.feature_cache import FeatureCache
 from data_pipeline.tasks.finetuning.batches import evaluation_batches, training_batches
 from data_pipeline.tasks.finetuning.packing import Packing
@@ -125,17 +126,12 @@ def test_they_are_computed_once_for_each_model_layer_and_dtype(
     assert not first.directory.exists()
 
 
-def test_a_pass_that_was_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_that_was_interrupted_leaves_nothing(tmp_path: Path) -> None:
     cache = cache_in(tmp_path, params_of("tagging", frozen())["encoder"])
-    compute = FeatureCache._compute
-
-    def half(self: FeatureCache, *args: Any) -> None:
-        compute(self, *args)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(FeatureCache, "_compute", half)
-    with pytest.raises(KeyboardInterrupt):
-        cache(make_rows("tagging"))
+    interrupt = Interrupt()
+    interrupt.signal_name = "SIGTERM"
+    with pytest.raises(Interrupted):
+        cache(make_rows("tagging"), after_batch=interrupt.check)
     assert list(cache.directory.iterdir()) == []
 
 
