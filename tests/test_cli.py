@@ -64,16 +64,21 @@ WRONG = {
         ],
         ["objective.generator_size 0.25: model.positions rotary needs heads of an even width"],
     ),
+    "initials of a flag": (
+        ["pretrain", "base", "--workdir", "w", "--lr", "1e-3"],
+        ["unknown flag --lr; nearest: ", "--optimizer.learning-rate"],
+    ),
+    "a word of a flag": (
+        ["pretrain", "base", "--workdir", "w", "--steps", "10"],
+        ["unknown flag --steps; nearest: --num-train-steps, --optimizer.warmup-steps"],
+    ),
     "an objective by its file": (
         ["pretrain", "base", "--workdir", "w", "--objective", "./mine.py:Mine"],
         ["objective './mine.py:Mine' cannot be imported"],
     ),
     "an objective that its module lacks": (
         ["pretrain", "base", "--workdir", "w", "--objective", "bert_jax.objectives:Mine"],
-        [
-            "unknown objective 'bert_jax.objectives:Mine'; valid: ",
-            "or module:Class of one of your own",
-        ],
+        ["bert_jax.objectives has no objective 'Mine'; it has ", "MaskedLM"],
     ),
     "a decay after the end": (
         ["pretrain", "base", "--workdir", "w", "--optimizer.decay-start", "1000000"],

@@ -261,7 +261,7 @@ def test_words_to_which_no_column_can_be_added_are_refused_before_training(tmp_p
             "classify",
             {"train.tsv": "text\tlabel\na\tx\nb\tz\n", "dev.tsv": "text\tlabel\na\ty\nc\ty\n"},
             ("x", "y", "z"),
-            "note: training has no example of y, which dev has 2 of",
+            "note: labels that dev has and training lacks: y (2 examples)",
         ),
         (
             "ner",

@@ -219,7 +219,7 @@ def test_an_objective_that_does_not_fit_the_experiment_is_named() -> None:
 )
 def test_a_name_that_is_none_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pretrain", "base", "--workdir", "runs/x", "--objective", name]) == 2
-    assert repr(name) in capsys.readouterr().err
+    assert name.rpartition(":")[2] in capsys.readouterr().err
 
 
 @pytest.mark.tpu

@@ -427,6 +427,11 @@ def test_report_and_status_of_other_settings_than_those_of_the_runs_are_refused(
     for flag in ("--status", "--report"):
         said = refusal(study(data[4:], tmp_path, flag), capsys)
         assert "base/seed-0/pretraining was made with other settings: optimizer.warmup_steps 1 -> 2; " in said
+        assert said.strip().endswith("give the flags that it was made with")
+    command = "tiny --num-train-steps 4"
+    write_json(tmp_path / "progress.json", {"command": command, "jobs": 1, "failed": 0, "left": 1})
+    said = refusal(study(data[4:], tmp_path, "--status"), capsys)
+    assert said.strip().endswith(f"give the flags that it was made with by `bert-jax study {command}`")
     assert main(study(data[4:], tmp_path, "--status", "--num-train-steps", "4")) == 75
     assert not (tmp_path / "report.md").exists()
 

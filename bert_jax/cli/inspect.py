@@ -13,7 +13,7 @@ from bert_jax.cli.flags.inspect import Inspect
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.pretraining.example_text import example_text
 from bert_jax.pretraining.preparation import describe_left_out
-from bert_jax.workdir.directory import corpus_of
+from bert_jax.workdir.directory import recorded_corpus
 from bert_jax.workdir.record import CONFIG_FILE, read_record
 from data_pipeline.config import DataConfig, Phase, split_corpora
 from data_pipeline.corpus.documents import Corpus, open_corpus
@@ -81,8 +81,14 @@ def _find_experiment(args: Inspect) -> tuple[Experiment, str]:
     elif args.experiment is not None:
         raise UserError(f"{args.corpus} is a run and has its own settings; leave --experiment out")
     else:
-        experiment = read_record(workdir).experiment
-        directory = corpus_of(workdir, experiment.data.corpus)
+        record = read_record(workdir)
+        experiment, origin = record.experiment, record.branched_from
+        if args.step is not None and args.step < origin.step:
+            raise UserError(
+                f"--step is {args.step}, and {workdir} branched from {origin}; inspect that run, or give a "
+                f"step from {origin.step} on"
+            )
+        directory = recorded_corpus(workdir, experiment.data.corpus)
     seed = experiment.seed if args.seed is None else args.seed
     return dataclasses.replace(experiment, seed=seed), directory
 

@@ -205,9 +205,21 @@ def _name_unknown(argument: str, kind: type[T], command: str, default: T | None)
     if not argument.startswith("-"):
         return f"unexpected argument {argument!r}; `{command} --help` lists what is valid"
     flag = _flag(argument)
-    near = difflib.get_close_matches(flag, _known_flags(kind, command, default), n=3, cutoff=0.5)
+    known = _known_flags(kind, command, default)
+    near = _abbreviated(flag, known) or difflib.get_close_matches(flag, known, n=3, cutoff=0.5)
     hint = f"nearest: {', '.join(near)}; " if near else ""
     return f"unknown flag {flag}; {hint}`{command} --help` lists all"
+
+
+def _abbreviated(flag: str, known: Sequence[str]) -> list[str]:
+    """Up to three known flags of which a flag is the initials, such as --lr, or some of the words."""
+    wanted = flag.removeprefix("--").split("-")
+
+    def fits(other: str) -> bool:
+        words = other.removeprefix("--").rpartition(".")[2].split("-")
+        return "".join(word[:1] for word in words) == flag.removeprefix("--") or set(wanted) < set(words)
+
+    return [other for other in known if fits(other)][:3]
 
 
 def _known_flags(kind: type[T], command: str, default: T | None) -> list[str]:

@@ -46,8 +46,8 @@ def summarise(workdir: Path, objective: Objective) -> None:
             print(f"  {metric.label} {value:>6}   always guessing {metric.guess}: {guess}")
     if only_guesses(objective.metrics, row):
         print(
-            "warning: this is hardly better than guessing; try more steps, a lower --optimizer.learning-rate "
-            "or more --optimizer.warmup-steps"
+            "warning: this is hardly better than guessing; try more steps, or another "
+            "--optimizer.learning-rate or --optimizer.warmup-steps"
         )
 
 

@@ -29,6 +29,7 @@ from data_pipeline.corpus.vocabulary_file import (
     MASK,
     SEP,
     SPECIAL_TOKENS,
+    TOKENIZER_DIRECTORY,
     UNK,
     Vocabulary,
     guess_casing,
@@ -106,7 +107,9 @@ def read_tokenizer(directory: Path) -> tuple[Tokenizer, Vocabulary | None]:
         return tokenizer, _find_vocabulary(directory, tokenizer)
     file = directory / FILES["wordpiece"]
     if not file.is_file():
-        raise UserError(f"{directory} has no tokenizer; looked for {TOKENIZER_FILE} and {file.name}")
+        inside = directory / TOKENIZER_DIRECTORY
+        hint = f"; {inside} has one" if (inside / file.name).is_file() else ""
+        raise UserError(f"{directory} has no tokenizer; looked for {TOKENIZER_FILE} and {file.name}{hint}")
     content = file.read_bytes()
     rules: dict[str, Any] = {
         "do_lower_case": guess_casing(content, file) == "uncased",

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import jax
@@ -147,11 +147,16 @@ def make_data(program: Program[PretrainingTask, Experiment], corpus: Description
     return data
 
 
-def note_unusual(*experiments: Experiment) -> None:
+def note_unusual(experiments: Mapping[str, Experiment]) -> None:
     """Notes a warm-up that does not end, settings without effect, and phases with clearly fewer slots than
-    the masking rate wants; what several experiments have in common once."""
-    for line in dict.fromkeys(line for experiment in experiments for line in _unusual(experiment)):
-        print(f"note: {line}", flush=True)
+    the masking rate wants; what all experiments have in common once, and else with the names of the arms."""
+    noted: dict[str, list[str]] = {}
+    for name, experiment in experiments.items():
+        for line in _unusual(experiment):
+            noted.setdefault(line, []).append(name)
+    for line, names in noted.items():
+        arms = f"{', '.join(names)}: " if len(names) < len(experiments) else ""
+        print(f"note: {arms}{line}", flush=True)
 
 
 def check_exclusions(program: Program[PretrainingTask, Experiment]) -> None:
@@ -197,5 +202,5 @@ def _unusual(experiment: Experiment) -> Iterator[str]:
             yield (
                 f"of {phase.max_seq_length} tokens at most {slots} are predicted, "
                 f"{slots / phase.max_seq_length:.1%} rather than {rate:.0%}; "
-                f"--data.phases.{number}.max-predictions-per-seq {wanted} has room for all"
+                f"data.phases.{number}.max_predictions_per_seq {wanted} has room for all"
             )

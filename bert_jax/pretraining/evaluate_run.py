@@ -12,7 +12,7 @@ from bert_jax.pretraining.data import check_same_vocabulary
 from bert_jax.pretraining.evaluation import evaluate, heldout_batches
 from bert_jax.training.checkpoints import load_params
 from bert_jax.training.program import make_program
-from bert_jax.workdir.directory import corpus_of, keep_compiled
+from bert_jax.workdir.directory import corpus_of, keep_compiled, recorded_corpus
 from bert_jax.workdir.record import read_record
 from data_pipeline.atomic import write_json
 from data_pipeline.config import DataConfig, split_corpora
@@ -47,7 +47,8 @@ def evaluate_run(
     ).with_batches_of(_ROWS_OF_A_DEVICE * jax.device_count())
     if corpus:
         experiment = dataclasses.replace(experiment, data=_with_corpus(experiment.data, corpus))
-    corpus = corpus_of(workdir, experiment.data.corpus)
+    find = corpus_of if corpus else recorded_corpus
+    corpus = find(workdir, experiment.data.corpus)
     described = describe(corpus)
     check_same_vocabulary(described, workdir, record)
     if not described.has_heldout:

@@ -132,7 +132,7 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
 def _open_corpus(args: Pretrain, model: PretrainedModel | None) -> tuple[Description, _Program, RunRecord]:
     """Returns the corpus, which fits the model; the compiled task; and the record of this start."""
     experiment = args.experiment
-    note_unusual(experiment)
+    note_unusual({args.name: experiment})
     # First, as it may reject the settings, and making a corpus takes minutes.
     program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment)
     check_exclusions(program)

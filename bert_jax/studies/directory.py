@@ -11,6 +11,7 @@ progress.json                   how many jobs failed or are left, for scripts; w
 report.md, report.html, ...     the report so far, for people
 """
 
+import contextlib
 import dataclasses
 import json
 import shlex
@@ -124,19 +125,31 @@ def record_corpus_and_seeds(directory: Path, plan: Plan, corpus: str, vocabulary
     with Leases(directory / LEASES_DIRECTORY).hold_when_free(PurePosixPath(STUDY_FILE)):
         pull_files(directory, STUDY_FILE)
         before = _check_same(directory, now)
-        check_settings(directory, plan)
+        check_settings(directory, plan, ", remove it to do it again, or name another --output")
         seeds = max(plan.scale.seeds, before.get("seeds", 0))
         write_shared(directory, STUDY_FILE, {**before, **now, "seeds": seeds})
 
 
-def check_settings(directory: Path, plan: Plan) -> None:
-    """Raises UserError if pretrainings began, or measures are done, with other settings than the plan's."""
+def check_settings(directory: Path, plan: Plan, otherwise: str = "") -> None:
+    """Raises UserError if pretrainings began, or measures are done, with other settings than the plan's.
+
+    `otherwise` is what the message advises besides the settings that they were made with.
+    """
     for job in plan.jobs:
         if changed := _changed_settings(directory, job):
+            command = _last_command(directory)
+            flags = f" by `bert-jax study {command}`" if command else ""
             raise UserError(
-                f"{directory / job.path} was made with other settings: {'; '.join(changed)}; give those that "
-                f"it was made with, remove it to do it again, or name another --output"
+                f"{directory / job.path} was made with other settings: {'; '.join(changed)}; give the flags "
+                f"that it was made with{flags}{otherwise}"
             )
+
+
+def _last_command(directory: Path) -> str:
+    """What followed `bert-jax study` when it last did jobs in the directory; empty if that is not known."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        return str(load_json(directory / PROGRESS_FILE)["command"])
+    return ""
 
 
 def _check_same(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:

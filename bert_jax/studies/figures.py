@@ -147,10 +147,14 @@ def _differences(table: StudyTable) -> Figure:
         panel.set_ylim(len(arms) - 0.5, -0.5)
         panel.set_title(f"{column.column}: difference to {table.base}")
     ours: dict[str, Any] = {"color": _COLOURS[6], "marker": "o"}
-    handles = [
-        Line2D([], [], **ours, label="ours, 95% interval"),
-        Line2D([], [], **ours, markerfacecolor=_PAPER, label="interval contains 0, or none"),
-    ]
+    differences = [cell.difference for cell in table.cells.values() if cell.difference]
+    handles = []
+    if any(difference.is_distinguishable for difference in differences):
+        handles.append(Line2D([], [], **ours, label="ours, 95% interval"))
+    if not all(difference.is_distinguishable for difference in differences):
+        has_intervals = any(difference.interval for difference in differences)
+        label = "95% interval contains 0, or none" if has_intervals else "ours, too few seeds for an interval"
+        handles.append(Line2D([], [], **ours, markerfacecolor=_PAPER, label=label))
     if any(cell.published_difference is not None for cell in table.cells.values()):
         diamond = Line2D([], [], color=_INK, marker="D", markersize=4, alpha=0.6, linestyle="", label="paper")
         handles.append(diamond)

@@ -23,6 +23,11 @@ CAPTIONS = {
 }
 """Figure -> title and caption, in the order of the report; `differences` stands beside its table."""
 
+_OTHER_QUESTIONS = (
+    "Each arm is evaluated on pairs and masks of its own settings: where its data differ from another's, so "
+    "do the questions, and these curves do not compare the two."
+)
+
 _NUMBERS_OF_SEEDS = (3, 5, 10)
 """For which the report of a study with one arm says what is noise."""
 _NOISE = (
@@ -98,7 +103,7 @@ def make_view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
         "has_claims": any(arm.claim for arm in results.study.arms.values()),
         "costs": _costs(results),
         "shared": _shared(results),
-        "captions": CAPTIONS,
+        "captions": _captions(results),
         "how_to_read": _HOW_TO_READ,
         "higher": {column.column: column.higher_is_better for column in table.columns},
     }
@@ -242,6 +247,16 @@ def _settings(results: StudyResults, base: str) -> list[tuple[str, str, str]]:
         differ = [f"{key} {own} (base: {other})" for key, (own, other) in both.items() if own != other]
         rows.append((name, "; ".join(differ) or "none", arms[name].claim))
     return rows
+
+
+def _captions(results: StudyResults) -> dict[str, tuple[str, str]]:
+    """`CAPTIONS`, with a warning where the held-out metrics of the arms do not compare."""
+    if len({experiment.data for experiment in results.experiments.values()}) == 1:
+        return CAPTIONS
+    return {
+        name: (title, f"{caption} {_OTHER_QUESTIONS}" if name.startswith("pretraining") else caption)
+        for name, (title, caption) in CAPTIONS.items()
+    }
 
 
 def _shared(results: StudyResults) -> list[tuple[str, str]]:

@@ -82,7 +82,7 @@ def run_study(args: RunStudy) -> int:
     described = describe(corpus)
     plan = _plan(args, described)
     loaded = check_data(plan, args.output, described, tasks, retry=args.retry)
-    note_unusual(*plan.experiments.values())
+    note_unusual(plan.experiments)
     rounds = find_places(plan, args.workers, distributed=args.distributed)
     if args.plan:
         return _show_plan(args, plan, described, loaded, rounds, speed)
@@ -103,6 +103,7 @@ def _show_plan(
     if args.budget_hours is not None:
         seconds = seconds_of_steps(_without_steps(args, plan), speed)
         plan = _plan(args, corpus, steps_in(args.budget_hours, seconds))
+    check_settings(args.output, plan, ", or name another --output")
     reusable = find_reusable(plan, args.output, args.reuse, corpus.fingerprint)
     where = args.topology or len(rounds[0])
     show_plan(plan, args.output, costs(plan, loaded, speed), reusable, where, args.retry)

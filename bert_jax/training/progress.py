@@ -28,7 +28,7 @@ class ProgressDisplay:
         self._console = Console(soft_wrap=True, highlight=False)
         self._bar = Progress(
             TextColumn("step {task.completed}/{task.total}"),
-            BarColumn(bar_width=12, table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=6, table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True)),
             _MetricsColumn(),
             console=self._console,
@@ -53,7 +53,7 @@ class ProgressDisplay:
         if seconds is None:
             return
         if self._console.is_terminal:
-            self._bar.update(self._task, left=duration(seconds))
+            self._bar.update(self._task, left=f"{duration(seconds)} left")
         else:
             self._console.print(f"step {step}/{self._last}: about {duration(seconds)} left", markup=False)
 
@@ -61,7 +61,7 @@ class ProgressDisplay:
         """Shows a row of metrics: training rows on the live line, evaluations as lines that stay."""
         text, left = describe_row(row, self._metrics), _time_left(row)
         if row["split"] == "train" and self._console.is_terminal:
-            self._bar.update(self._task, description=text, left=left)
+            self._bar.update(self._task, description=text, left=f"{left} left" if left else "")
         else:
             text += f", {left} left" if left else ""
             self._console.print(f"step {row['step']}/{self._last} {row['split']}: {text}", markup=False)

@@ -1,6 +1,7 @@
 """A run's directory: its lock, the checks before a run uses it, and what else is stored in it."""
 
 import contextlib
+import glob
 import os
 import secrets
 import shutil
@@ -14,7 +15,7 @@ import jax
 from bert_jax.parallel import bucket_lease
 from bert_jax.workdir.record import RunRecord
 from data_pipeline.atomic import atomically, copy_tree
-from data_pipeline.bucket import BucketDirectory
+from data_pipeline.bucket import BucketDirectory, is_bucket
 from data_pipeline.config import INSTALLED_DOCUMENTATION, split_corpora
 from data_pipeline.corpus.vocabulary_file import (
     FILES,
@@ -224,6 +225,20 @@ def keep_compiled(workdir: Path) -> None:
 def corpus_of(workdir: Path, named: str) -> str:
     """The corpus's path for a run whose setting data.corpus is `named`."""
     return str(workdir / CORPUS_DIRECTORY) if named == INSTALLED_DOCUMENTATION else named
+
+
+def recorded_corpus(workdir: Path, named: str) -> str:
+    """As `corpus_of`, for a run that is not started here.
+
+    Raises UserError if its path is relative and leads nowhere from here.
+    """
+    for path in () if named == INSTALLED_DOCUMENTATION else split_corpora(named):
+        if not (is_bucket(path) or Path(path).is_absolute() or glob.glob(path)):
+            raise UserError(
+                f"{workdir} was trained on {path}, as seen from the directory where the run was started; run "
+                "this command there, too"
+            )
+    return corpus_of(workdir, named)
 
 
 def _same(one: Path, other: Path) -> bool:

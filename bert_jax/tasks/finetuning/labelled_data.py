@@ -152,7 +152,7 @@ def take_labels(train: Sequence[Labelled], dev: Sequence[Labelled]) -> tuple[str
     trained, labels = set(find_labels(train)), find_labels([*train, *dev])
     if unseen := [label for label in labels if label not in trained]:
         count = sum(example.label in unseen for example in dev)
-        print(f"note: training has no example of {listed(unseen)}, which dev has {count} of")
+        print(f"note: labels that dev has and training lacks: {listed(unseen)} ({count:,} examples)")
     return labels
 
 

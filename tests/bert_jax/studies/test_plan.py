@@ -123,8 +123,8 @@ def test_changes_of_an_arm_come_after_those_of_the_scale() -> None:
             "arm deep differs from the base in data.phases.0.max_p",
         ),
         ({"data.masking.rate": 0.3}, "arm ltr differs from the base in data.masking.rate"),
-        ({"data.phases.1.max_seq_length": 16}, "unknown setting '1'; items are numbered 0 to 0"),
-        ({"data.weights.0": 0.5}, "unknown setting '0'; there are no items"),
+        ({"data.phases.1.max_seq_length": 16}, "unknown setting 'data.phases.1'; items are numbered 0 to 0"),
+        ({"data.weights.0": 0.5}, "unknown setting 'data.weights.0'; there are no items"),
     ],
 )
 def test_no_flag_undoes_what_an_arm_is_about(changes: Changes, message: str) -> None:
@@ -420,9 +420,18 @@ def test_a_measure_has_no_metric_that_it_does_not_take(
         kind("x", metric)
 
 
-@pytest.mark.parametrize("name", ["model.num_layer", "steps", "num_train_steps.x"])
-def test_an_unknown_setting_is_named(name: str) -> None:
-    with pytest.raises(UserError, match=f"arm base: unknown setting .*{name.partition('.')[2] or name}"):
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("model.num_layer", "model.num_layers"),
+        ("data.maskin.rate", "data.masking"),
+        ("data.phases.0.fractio", "data.phases.0.fraction"),
+        ("steps", ""),
+        ("num_train_steps.x", "num_train_steps"),
+    ],
+)
+def test_an_unknown_setting_is_named(name: str, nearest: str) -> None:
+    with pytest.raises(UserError, match=f"arm base: unknown setting '{name}'; nearest: .*{nearest}"):
         plan_of({name: 1})
 
 
