@@ -242,6 +242,30 @@ def test_figures_are_drawn_and_are_the_same_each_time(report: Path) -> None:
     assert {path: path.read_bytes() for path in report.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.parametrize("rate", [0.15, 0.3])
+def test_held_out_metrics_on_other_data_are_said_not_to_compare(rate: float) -> None:
+    known = results(measurements(SCORES))
+    arms = dict.fromkeys(known.experiments, known.experiments["base"])
+    masking = dataclasses.replace(arms["base"].data.masking, rate=rate)
+    data = dataclasses.replace(arms["base"].data, masking=masking)
+    arms["mlm"] = dataclasses.replace(arms["base"], data=data)
+    view = make_view(dataclasses.replace(known, experiments=arms), make_table(known))
+    for name, (_, caption) in view["captions"].items():
+        differs = rate != arms["base"].data.masking.rate and name.startswith("pretraining")
+        assert ("do not compare" in caption) == differs, name
+
+
+def test_a_legend_promises_no_interval_that_is_not_there() -> None:
+    for seeds, expected in (
+        (2, "ours, too few seeds for an interval"),
+        (3, "95% interval contains 0, or none"),
+    ):
+        scores = {arm: list(range(80, 80 + seeds)) for arm in ("base", "mlm")}
+        known = results(measurements(one_trial_each(scores)))
+        (legend,) = draw_figures(known, make_table(known))["differences"].legends
+        assert expected in [text.get_text() for text in legend.get_texts()]
+
+
 def test_legends_lie_inside_their_figures() -> None:
     """Also that of one panel, which is narrow, with the paper's numbers."""
     known = results(measurements(SCORES))
