@@ -18,6 +18,7 @@ from bert_jax.studies.directory import STUDY_FILE
 from bert_jax.study import Finetuned, published_of
 from bert_jax.workdir.grid import RESULT_FILE, RESULTS_FILE, TRIALS_DIRECTORY, not_finished
 from bert_jax.workdir.pretraining_identity import hash_of_settings
+from bert_jax.workdir.record import CONFIG_FILE
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 from experiments import EXPERIMENTS, STUDIES
@@ -62,6 +63,8 @@ def _check_files(args: Report, pretrained: Sequence[Path], finetuned: Sequence[P
             raise UserError(f"{directory} is one trial; name the --output of its `bert-jax finetune`")
         if (directory / TRIALS_DIRECTORY).is_dir():
             raise not_finished(directory)
+        if not (directory / CONFIG_FILE).exists() and any(directory.glob(f"*/{CONFIG_FILE}")):
+            raise UserError(f"{directory} is no run, but holds some; name them: {directory}/*")
 
 
 def _write_files(args: Report, groups: Sequence[Group], scores: Sequence[Score]) -> None:
