@@ -441,7 +441,10 @@ def test_what_is_no_run_is_refused(tmp_path: Path, refused: Refused) -> None:
     begun = finetuned(tmp_path / "begun", "cola", {2e-5: (0.5,)}, "m")
     (begun / "results.json").unlink()
     assert "name the directory of a run, or of several" in error()
-    assert f"{tmp_path} is not the work directory of a run" in error(str(tmp_path))
+    assert f"{tmp_path} is no run, but holds some; name them: {tmp_path}/*" in error(str(tmp_path))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert f"{empty} is not the work directory of a run" in error(str(empty))
     study = tmp_path / "study"
     study.mkdir()
     (study / "study.json").write_text("{}")
@@ -449,9 +452,6 @@ def test_what_is_no_run_is_refused(tmp_path: Path, refused: Refused) -> None:
         str(study)
     )
     assert f"{tuned}/best is one trial; name the --output" in error(f"{tuned}/best")
-    (study / "study.json").rename(study / "other")
-    pretrained(study / "mine", {10: 0.5})
-    assert f"{study} is no run, but holds some; name them: {study}/*" in error(str(study))
     assert f"{begun} is not finished; run its `bert-jax finetune` again" in error(str(begun))
     assert "each setting of the grid has a seed that diverged" in error(str(lost))
     damaged = finetuned(tmp_path / "damaged", "cola", {2e-5: (0.5,)}, "m")
