@@ -159,7 +159,7 @@ def train(
                     try:
                         _evaluate(evaluation, state, step, log, watchdog, interrupt)
                     except Interrupted:
-                        stopping = True
+                        stopping, began = True, time.perf_counter()
                         if not saves:
                             _save(checkpoints, step, state, log, before_save)
                 if stopping:
