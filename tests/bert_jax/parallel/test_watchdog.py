@@ -57,10 +57,10 @@ make_evaluation = run.make_evaluation
 def make_slow_evaluation(*args):
     evaluation = make_evaluation(*args)
 
-    def evaluate(params, step):
+    def evaluate(*args):
         print("slow evaluation", flush=True)
         time.sleep(20)
-        return evaluation(params, step)
+        return evaluation(*args)
 
     return evaluate
 
