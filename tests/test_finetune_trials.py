@@ -1,9 +1,13 @@
 """Which trials the flags of `bert-jax finetune` make."""
 
+import dataclasses
+
 import pytest
 
 from bert_jax.cli.flags.finetune import parse
 from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig, Trial
+from bert_jax.task import Metric
+from bert_jax.tasks.finetuning.results import by_seed
 from bert_jax.tasks.finetuning.trials import trial_config
 
 
@@ -65,3 +69,13 @@ def test_each_layer_alone_is_an_axis_of_the_grid() -> None:
     assert [(trial.layer, trial.seed) for trial in probes] == [(0, 0), (2, 0), (0, 1), (2, 1)]
     base = FineTuningConfig(features=FeatureConfig((0, 2), "each"))
     assert trial_config(base, probes[1], 32).features == FeatureConfig((2,), "each")
+
+
+def test_the_deviation_over_seeds_is_that_of_a_sample() -> None:
+    results = [
+        dataclasses.asdict(Trial(1e-3, 8, 1.0, seed))
+        | {"metrics": {"f1": value}, "degenerate": None, "diverged": None}
+        for seed, value in enumerate((0.5, 0.7))
+    ]
+    (row,) = by_seed(results, Metric("f1", "F1"))
+    assert (row["mean"], row["stdev"]) == pytest.approx((0.6, 0.02**0.5))

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from bert_jax.cli.main import main
 from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig
 from bert_jax.objectives.experiment import Experiment
+from bert_jax.report.curves import _draw
+from bert_jax.report.finetuning import _line
 from bert_jax.task import Metric
 from bert_jax.workdir.finetuning import FineTuningRecord
 from bert_jax.workdir.finetuning import write_record as write_finetuning_record
@@ -490,3 +493,16 @@ def test_evaluations_that_lack_metrics_are_shown(tmp_path: Path, capsys: pytest.
         file.write('{"step": 10, "split": "heldout", "mlm_perplexity": 8.0}\n')
     assert main(["report", *map(str, runs), "--plot", str(tmp_path / "plot.svg")]) == 0
     assert "mlm perplexity" in " ".join(capsys.readouterr().out.split())
+
+
+def test_fractions_are_drawn_in_percent() -> None:
+    fraction = Metric("a", "a", "{:.1%}", panel="p")
+    picture = _draw(["p"], {"run": ((fraction,), [[{"step": 4, "a": 0.5}]])})
+    assert picture.axes[0].lines[0].get_ydata().tolist() == [50.0]  # type: ignore[union-attr]
+
+
+def test_checkpoints_of_one_run_are_on_lines_of_their_own() -> None:
+    runs = (SimpleNamespace(experiment="e", step=step, settings=(), given=()) for step in (1, 2))
+    scores: list[Any] = [SimpleNamespace(pretraining=run, variant="") for run in runs]
+    first, second = map(_line, scores)
+    assert first != second

@@ -20,7 +20,7 @@ def make_case(objective: str) -> tuple[tuple[np.ndarray, np.ndarray], dict[str, 
         "input_mask": mask,
         "masked_lm_ids": random.integers(0, VOCABULARY, weights.shape, dtype=np.int32),
         "masked_lm_weights": weights,
-        "next_sentence_labels": np.array([0, 1, 1, 0], np.int32),
+        "next_sentence_labels": np.array([0, 1, 1, 1], np.int32),
     }
     predicted = (4, 5) if objective == "ltr" else weights.shape
     logits = random.normal(size=(*predicted, VOCABULARY)) * 3, random.normal(size=(4, 2)) * 3

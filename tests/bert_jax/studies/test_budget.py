@@ -130,3 +130,7 @@ def test_what_does_not_change_the_speed_is_not_measured_again(monkeypatch: pytes
     for experiment in (TINY, longer):
         measured_speed(experiment, experiment.data.phases[0])
     assert len(set(measured)) == 1
+
+
+def test_a_step_that_would_end_after_the_hours_is_not_counted() -> None:
+    assert steps_in(1.0, {"arm": 3600 / 2.7}) == {"arm": 2}

@@ -2,10 +2,13 @@
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from bert_jax.formats.model_source import ModelSource
+from bert_jax.studies import cost
 from bert_jax.studies.check_data import Loaded
 from bert_jax.studies.cost import Cost, _alike, costs
 from bert_jax.studies.measuring import finetune_arguments
@@ -89,3 +92,34 @@ def test_settings_that_a_compiled_step_does_not_depend_on_are_measured_once() ->
     assert _alike(other) == _alike(TINY)
     wider = dataclasses.replace(TINY, model=dataclasses.replace(TINY.model, intermediate_size=256))
     assert _alike(wider) != _alike(TINY)
+
+
+def finetuning_flops(evaluated_tokens: int, **flags: Any) -> float:
+    plan = plan_of(arms={"base": Arm(TINY, finetuning=flags)}, measures=(TOPIC,))
+    (job,) = (job for job in plan.jobs if isinstance(job, MeasuringJob) and "seed-0" in str(job.path))
+    arguments = finetune_arguments(TOPIC.task, job.flags, ModelSource(Path("run")), "topic", Path("output"))
+    data = Loaded(arguments, 100, 1000, evaluated_tokens, {}, ("", ""))
+    return costs(plan, {job.data_key: data}, lambda *_: 1.0)[job.path].flops
+
+
+def test_evaluated_tokens_cost_a_pass_forward_of_each_epoch_or_of_all_trials() -> None:
+    assert finetuning_flops(500) == pytest.approx(finetuning_flops(0) * (1 + 0.5 / 3))
+    frozen = [finetuning_flops(tokens, frozen_layers=1) for tokens in (500, 0)]
+    assert frozen[0] == pytest.approx(frozen[1] * 1.5)
+
+
+def test_a_series_of_checkpoints_takes_disk_beside_the_newest() -> None:
+    run = dataclasses.replace(TINY, num_train_steps=100, keep_every=30, keep_checkpoints=2)
+    (found, *_) = costs(plan_of(arms={"base": Arm(run)}), {}, lambda *_: 1.0).values()
+    assert found.disk == (2 + 3) * 3 * 4 * run.objective.num_parameters(run.model)
+
+
+def test_the_step_that_compiles_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = SimpleNamespace(step=0)
+    program = SimpleNamespace(
+        put=lambda batch: batch, init=lambda: step, train_step=lambda *_: step, flops=lambda batch: 12.0
+    )
+    clock = iter([0, 100, 100, 101, 101, 103, 103, 106])
+    monkeypatch.setattr(cost, "make_program", lambda *_: program)
+    monkeypatch.setattr(cost.time, "perf_counter", lambda: next(clock))
+    assert cost._measure.__wrapped__(TINY, TINY.data.phases[0]) == 6.0

@@ -12,9 +12,10 @@ from bert_jax.formats.open_model import open_model
 from bert_jax.inference.sentence_scores import sentence_scores
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.heldout_language_model import heldout_language_model
-from bert_jax.studies.measuring import measure
+from bert_jax.studies.measuring import _scale, measure
 from bert_jax.studies.plan import MeasuringJob, PretrainingJob
 from bert_jax.study import Changes, Finetuned, HeldoutLM, Measure, MinimalPairs, Probe
+from bert_jax.task import Metric
 from bert_jax.tasks import classify
 from bert_jax.tasks.finetuning.labelled_data import MACRO_F1, SCORERS, scorers
 from bert_jax.tasks.finetuning.results import read_results
@@ -165,3 +166,8 @@ def test_trials_of_an_earlier_start_with_other_flags_do_not_count(directory: Pat
         flags = {"learning_rate": (rate,), "epochs": (1.0,), "batch_size": (4,), "max_seq_length": 16}
         (found,) = measured(directory, "masked", what, "trained", flags)
         assert found["hyperparameters"] == f"lr{rate:g}-batch4-epochs1"
+
+
+def test_a_metric_has_its_own_scale_where_another_ends_its_name() -> None:
+    metrics = [Metric("f1", "F1", in_percent=True), Metric("macro_f1", "macro F1")]
+    assert [_scale(name, metrics) for name in ("dev_f1", "dev_macro_f1")] == [1.0, 100.0]

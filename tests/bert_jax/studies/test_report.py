@@ -6,18 +6,21 @@ import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from bert_jax.objectives import LeftToRight, MaskedLMAndNSP, ReplacedTokenDetection
-from bert_jax.studies.figures import draw_figures
+from bert_jax.studies.figures import _heldout, draw_figures
 from bert_jax.studies.report import render, write_report
 from bert_jax.studies.report_view import make_view
 from bert_jax.studies.results import Measurement, StudyResults
 from bert_jax.studies.show import show_results
 from bert_jax.studies.tables import make_table
 from bert_jax.study import HeldoutLM, MinimalPairs
+from bert_jax.task import Metric
 from tests.bert_jax.studies.small_results import measurements, one_trial_each, results
 from tests.bert_jax.studies.small_study import STUDY
 
@@ -328,3 +331,9 @@ def test_a_study_of_one_arm_says_what_is_noise() -> None:
 def test_a_study_of_which_nothing_is_done_has_a_report(tmp_path: Path) -> None:
     write_report(tmp_path, results([]))
     assert "| base | - (84.4) |" in (tmp_path / "report.md").read_text()
+
+
+def test_fractions_are_drawn_in_percent() -> None:
+    fraction = Metric("a", "a", "{:.1%}", panel="p")
+    run: Any = SimpleNamespace(heldout=[{"step": 4, "a": 0.5}])
+    assert _heldout([run], fraction) == {4: [50.0]}

@@ -68,3 +68,14 @@ def test_a_damaged_record_of_a_job_is_named(tmp_path: Path, damage: dict[str, An
     file.write_text(json.dumps({**json.loads(file.read_text()), **damage}))
     with pytest.raises(UserError, match=f"^{file} is damaged.*; remove it, and the job is done again$"):
         collect(plan, tmp_path)
+
+
+def test_a_run_is_as_far_as_its_last_row_and_took_the_seconds_of_all(tmp_path: Path) -> None:
+    plan = plan_of()
+    directory = tmp_path / plan.runs["base", 0].path
+    directory.mkdir(parents=True)
+    rows = [(2, "train", 1.5), (4, "heldout", 2.0), (6, "train", 1.0)]
+    lines = [json.dumps({"step": n, "split": split, "timing": {"seconds": s}}) for n, split, s in rows]
+    (directory / METRICS_FILE).write_text("".join(f"{line}\n" for line in lines))
+    (run,) = (run for run in collect(plan, tmp_path).runs if run.arm == "base")
+    assert (run.step, run.seconds) == (6, 4.5)

@@ -202,3 +202,23 @@ def test_accuracy_of_words_is_in_percent_in_training_rows_as_in_others() -> None
     head = tagging.Settings(scheme="none").head("tag", FineTuningConfig(model=MODEL, num_labels=LABELS))
     assert head.means({"loss": 4.0, "correct": 3.0, "targets": 4.0})["accuracy"] == 75
     assert score_words([["A", "B", "A", "A"]], [["A", "B", "A", "B"]])["accuracy"] == 75
+
+
+def test_a_padding_row_is_no_negative() -> None:
+    vectors = np.random.default_rng(0).normal(0, 0.1, (4, 3, 5)).astype(np.float32)
+    task = HEADS["in_batch_ranking"](FineTuningConfig(model=MODEL, num_labels=LABELS))
+    alone = task.numerators(vectors, make_batch("in_batch_ranking"))
+    beside = make_batch("in_batch_ranking", padding_rows=2)
+    found = task.numerators(np.pad(vectors, ((0, 2), (0, 0), (0, 0))), beside)
+    for name in alone:
+        np.testing.assert_allclose(found[name], alone[name], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("end", "right"), [(0, 4), (1, 3)])
+def test_a_span_is_right_where_both_its_ends_are(end: int, right: int) -> None:
+    batch, rows = make_batch("spans"), np.arange(4)
+    outputs = np.zeros((4, 8, 2), np.float32)
+    outputs[rows, batch["start_positions"], 0] = 1
+    outputs[rows, (batch["end_positions"] + end * (rows == 2)) % 8, 1] = 1
+    task = HEADS["spans"](FineTuningConfig(model=MODEL, num_labels=LABELS))
+    assert task.numerators(outputs, batch)["correct"] == right

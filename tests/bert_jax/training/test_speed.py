@@ -60,3 +60,26 @@ def test_an_evaluation_before_the_first_step_is_left_out(
     clock.exclude(45)
     clock.stop(stopwatch)
     assert capsys.readouterr().out == "first step after 5.0 s, 0.0 s of them compiling\n"
+
+
+def test_rates_are_of_all_steps_and_the_peak_of_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr("bert_jax.training.speed.peak_flops", lambda kind: 6.0)
+    stopwatch = Stopwatch(jax.devices()[:1] * 2, lambda step: 0.0)
+    for _ in range(3):
+        stopwatch.count(flops=4)
+    now[0] += 2
+    timing = stopwatch.lap(3, 8.0, 10.0, 0.5)
+    names = ("sequences_per_second", "tokens_per_second", "fraction_of_peak", "waiting_for_data")
+    assert [timing[name] for name in names] == [12, 15, 0.5, 0.25]
+
+
+def test_excluded_seconds_are_not_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    stopwatch = Stopwatch(jax.devices(), lambda step: 0.0)
+    stopwatch.count(flops=1)
+    now[0] += 5
+    stopwatch.exclude(3)
+    assert stopwatch.lap(1, 8.0, 1.0, 0.0)["seconds"] == 2

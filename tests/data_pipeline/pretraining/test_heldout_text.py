@@ -140,3 +140,10 @@ def test_masks_depend_on_the_corpus_alone(tmp_path: Path) -> None:
 
 def test_words_are_folded_alike_with_and_without_case_and_accents() -> None:
     assert fold("CAF\u00c9") == fold("cafe\u0301") == "cafe"
+
+
+def test_a_sequence_is_full_where_a_word_ends_at_its_last_column(tmp_path):
+    tokenizer = WordPiece([*SPECIAL_TOKENS, *(f"w{i}" for i in range(9))], "uncased")
+    write_corpus(tmp_path, [], [[[[5 + i % 9 for i in range(25)]]]], tokenizer)
+    text = read_heldout_text(open_corpus(tmp_path, "heldout"), 12)
+    assert text.sequences.ends.tolist() == [12, 12, 7]

@@ -194,3 +194,10 @@ def test_a_step_of_tfrecords_is_refused_as_such(capsys, tmp_path):
     write_record(tmp_path, RunRecord("base", run, "fingerprint"))
     assert main(["inspect", str(tmp_path), "--step", "1"]) == 2
     assert f"{records} holds TFRecords, whose pairs and masks are fixed" in capsys.readouterr().err
+
+
+def test_padding_of_packed_rows(corpus):
+    data = DataConfig(max_instances_per_row=4, short_seq_prob=1.0)
+    source = make_corpus_source(corpus, data, Phase(64, 10))
+    drawn = draw_examples(source, 0, 0, 0, 64)
+    assert compare([drawn], source).padding == pytest.approx(1 - drawn.batch["input_mask"].mean())

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_pipeline.pretraining import order
 from data_pipeline.pretraining.order import draws_per_example, random_bits, shuffled_instances
 from data_pipeline.tensorflow_cpu import tf
 
@@ -94,3 +95,9 @@ def test_order_is_not_correlated_with_the_corpus():
 
 def test_draws_per_example_fills_whole_counts():
     assert [draws_per_example(n) for n in (1, 4, 5, 184)] == [4, 4, 8, 184]
+
+
+def test_keys_of_the_order_are_no_bits_of_examples():
+    bits = random_bits(3, 1, tf.constant(0, tf.int64), 9, 4).numpy()
+    keys = order._cipher_keys(3, 1, tf.range(9, dtype=tf.int64)).numpy()
+    assert not np.isin(keys, bits).any()

@@ -193,3 +193,17 @@ def test_cut_texts_keep_both_entities(tokenizer, before, between, after, max_len
 def test_entities_that_alone_are_too_long_are_named(tokenizer):
     with pytest.raises(UserError, match="x, line 1: its entities have 11 tokens; max_seq_length leaves 8"):
         relation_rows([make_example("abcd efg", "abcd", "efg")], tokenizer, 10, "markers", {})
+
+
+@pytest.mark.parametrize(
+    ("max_length", "text"),
+    [
+        (15, "d [unused1] x [unused2] e f g h [unused3] y [unused4] i j [SEP]"),
+        (14, "d [unused1] x [unused2] e f g h [unused3] y [unused4] i [SEP]"),
+        (11, "[unused1] x [unused2] e f h [unused3] y [unused4] [SEP]"),
+    ],
+)
+def test_what_is_cut_is_furthest_from_the_entities(tokenizer, max_length, text):
+    example = make_example("a b c d x e f g h y i j k", "x", "y")
+    rows = relation_rows([example], tokenizer, max_length, "markers", {})
+    assert pieces(tokenizer, rows.tokens["input_ids"][0]) == f"[CLS] {text}"

@@ -109,3 +109,7 @@ def test_a_special_token_that_somebody_added_is_found_in_text(tmp_path):
     tokenizer = make_task_tokenizer(model_tokenizer)
     assert pieces(tokenizer, tokenizer.encode([text])[0]) == "a [E1] b [ s ##e ##p ]"
     assert "[E1]" in model_tokenizer.encode(text).tokens
+
+
+def test_a_pair_that_loses_tokens_of_both_texts_is_cut_once(tmp_path):
+    assert encode_pairs(make_tokenizer(tmp_path), ["a b c d e"], ["a b c d e"], 8).num_cut == 1

@@ -21,6 +21,7 @@ from data_pipeline.tasks.squad.windows import (
     make_windows,
     mark_max_context,
 )
+from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer
 
 SHORT = Flags(max_seq_length=20, doc_stride=5, max_query_length=6)
 WORDS = ["the", "kingdom", "(1895)", "Paris's", "café", "X", "東京", "naïve-", "was", "\u00a0in", "[SEP]"]
@@ -226,3 +227,10 @@ def test_questions_that_lose_their_end_are_counted(tokenizer):
     examples = [make_example("the kingdom was", question=question) for question in questions]
     assert make_windows(examples, make_task_tokenizer(tokenizer), SHORT).rows.num_cut == 1
     assert make_windows(examples, make_task_tokenizer(tokenizer), Flags()).rows.num_cut == 0
+
+
+def test_a_question_that_just_fits_is_not_cut(tmp_path):
+    tokenizer = make_tokenizer(tmp_path)
+    one = SquadExample("x", "a b c", "d e f", (), is_impossible=False)
+    cut = [make_windows([one], tokenizer, Flags(max_query_length=n)).rows.num_cut for n in (2, 3)]
+    assert cut == [1, 0]
