@@ -31,7 +31,7 @@ def test_a_narrow_terminal_cuts_the_metrics_alone(
         display.show(ROW)
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().out)
     line = re.split(r"[\r\n]+", plain.strip())[-1]
-    assert re.match(r"step 130000/1000000 .* 2 h 5 min +loss 0\.751, acc", line)
+    assert re.match(r"step 130000/1000000 .* 2 h 5 min left +loss 0\.751, acc", line)
     assert len(line) <= columns
     assert ("FLOP/s" in line) is (columns == 200)
 
