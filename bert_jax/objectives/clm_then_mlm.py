@@ -95,16 +95,19 @@ class CausalThenMaskedLM(MaskedLM):
         return MaskedLM(self.z_loss) if _is_masked(batch) else LeftToRight(self.z_loss)
 
 
+# 0.25 - 0.2 is a little less than 0.05: what is left must not become a stage without steps.
+_ROUNDING = 1e-9
+
+
 def causal_first(phases: tuple[Phase, ...], fraction: float) -> tuple[Phase, ...]:
     """Phases of which the first, up to a fraction of the steps, have no slots for predictions."""
     stages: list[Phase] = []
     for phase in phases:
         causal = min(fraction, phase.fraction)
-        # 0.25 - 0.2 is a little less than 0.05, which would leave the next phase a stage without steps.
-        fraction = round(fraction - causal, 9)
-        if causal:
+        fraction -= causal
+        if causal > _ROUNDING:
             stages.append(dataclasses.replace(phase, fraction=causal, max_predictions_per_seq=0))
-        if causal < phase.fraction:
+        if phase.fraction - causal > _ROUNDING:
             stages.append(dataclasses.replace(phase, fraction=phase.fraction - causal))
     return tuple(stages)
 

@@ -78,8 +78,11 @@ def test_a_quarter_of_the_steps_is_causal_unless_the_phases_say_otherwise() -> N
     assert data.phases == (Phase(64, 0, 0.125), Phase(128, 0, 0.125), Phase(128, 20, 0.75))
     assert STAGES.required_data(data) == data
     assert causal_first((Phase(64, 10),), 1.0) == (Phase(64, 0),)
-    parts = tuple(Phase(64, 10, fraction) for fraction in (0.2, 0.05, 0.75))
-    assert [phase.max_predictions_per_seq for phase in causal_first(parts, 0.25)] == [0, 0, 10]
+    for fractions in ((0.2, 0.05, 0.75), (1 / 12, 1 / 12, 1 / 12, 0.75), (0.1, 0.1, 0.05, 0.75)):
+        parts = tuple(Phase(64, 10, fraction) for fraction in fractions)
+        stages = causal_first(parts, 0.25)
+        assert [stage.max_predictions_per_seq for stage in stages] == [0] * (len(parts) - 1) + [10]
+        DataConfig(phases=stages)
 
 
 @pytest.mark.parametrize("slots", [(20,), (0,), (20, 0), (0, 20, 0)])
