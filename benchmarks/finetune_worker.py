@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from bert_jax.tasks import TASKS
+from bert_jax.tasks import find_task
 from data_pipeline.tasks.finetuning.batches import evaluation_batches, lengths_up_to, training_batches
 
 Outputs = Iterator[tuple[np.ndarray, np.ndarray]]
@@ -242,7 +242,7 @@ def torch_tensors(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 
 def make_job(args: argparse.Namespace) -> Job:
     """Reads the task's data."""
-    settings: Any = TASKS[args.task].settings()
+    settings: Any = find_task(args.task).settings()
     tokenizer = Tokenizer.from_file(str(args.model / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()

@@ -1,7 +1,9 @@
-"""What users name by `module:NAME`: objectives and experiments of their own."""
+"""What users name by `module:NAME`: objectives, experiments and tasks of their own."""
 
+import contextlib
 import importlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from data_pipeline.errors import UserError
@@ -28,3 +30,19 @@ def import_named(what: str, name: str) -> Any:
             f"{what} {name!r} cannot be imported: {type(error).__name__}: {error}; its module must be "
             f"installed, or lie in {places}"
         ) from None
+
+
+@contextlib.contextmanager
+def working_directory_on_path() -> Iterator[None]:
+    """Lets Python import modules of the working directory, which an installed script does not search.
+
+    Only for what a command line names: a model's directory must not choose code of this directory to run.
+    """
+    is_new = "" not in sys.path
+    if is_new:
+        sys.path.append("")
+    try:
+        yield
+    finally:
+        if is_new:
+            sys.path.remove("")

@@ -3,15 +3,13 @@
 They are read before the other flags, since they decide which settings there are, and their defaults.
 """
 
-import contextlib
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from bert_jax.cli.parsing import check_name, peek, take_name
 from bert_jax.objectives import find_objective
 from bert_jax.objectives.base import Objective
 from bert_jax.objectives.experiment import Experiment
-from bert_jax.user_code import import_named
+from bert_jax.user_code import import_named, working_directory_on_path
 from data_pipeline.errors import UserError
 from experiments import ALIASES, EXPERIMENTS
 
@@ -30,7 +28,7 @@ def find_experiment(name: str) -> tuple[str, Experiment]:
         check_name(name, _NAMES, "experiment")
         name = ALIASES.get(name, name)
         return name, EXPERIMENTS[name]
-    with _working_directory_on_path():
+    with working_directory_on_path():
         found = import_named("experiment", name)
     if not isinstance(found, Experiment):
         raise UserError(f"{name} is no Experiment; name one that the module defines")
@@ -49,7 +47,7 @@ def take_experiment(argv: Sequence[str], *, usage: str, page: str) -> tuple[str,
     if objective is None:
         return name, experiment
     # Only for a class that the user names: a model's directory must not choose code of this directory to run.
-    with _working_directory_on_path():
+    with working_directory_on_path():
         kind = find_objective(objective)
         if kind is type(experiment.objective):
             return name, experiment  # with the settings that it has there
@@ -68,16 +66,3 @@ def _make_objective(name: str, kind: type[Objective]) -> Objective:
             f"--objective {name!r} must have all methods of an objective, and a default for each setting: "
             f"{error}"
         ) from None
-
-
-@contextlib.contextmanager
-def _working_directory_on_path() -> Iterator[None]:
-    """Lets Python import modules of the working directory, which an installed script does not search."""
-    is_new = "" not in sys.path
-    if is_new:
-        sys.path.append("")
-    try:
-        yield
-    finally:
-        if is_new:
-            sys.path.remove("")

@@ -20,7 +20,7 @@ from bert_jax.studies.heldout_language_model import heldout_language_model
 from bert_jax.studies.plan import MeasuringJob
 from bert_jax.study import Changes, Finetuned, HeldoutLM, MinimalPairs
 from bert_jax.task import Metric
-from bert_jax.tasks import TASKS
+from bert_jax.tasks import find_task
 from bert_jax.tasks.finetuning.flags import Finetune, TrainingFlags
 from bert_jax.tasks.finetuning.results import read_results, trial_of
 from bert_jax.tasks.finetuning.run import check_directories, finetune
@@ -52,9 +52,7 @@ def finetune_arguments(
     Raises:
       UserError: an unknown task or flag, or an impossible value.
     """
-    if task not in TASKS:
-        raise UserError(f"unknown task {task!r}; valid: {', '.join(TASKS)}")
-    settings: Any = TASKS[task].settings()
+    settings: Any = find_task(task).settings()
     names = {field.name for field in dataclasses.fields(settings)}
     of_task = {name: value for name, value in flags.items() if name in names}
     of_training = {

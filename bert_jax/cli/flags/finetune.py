@@ -9,8 +9,9 @@ import tyro
 
 from bert_jax.cli.parsing import check_name, parse_flags, take_name
 from bert_jax.formats.model_source import ModelSource
-from bert_jax.tasks import TASKS
+from bert_jax.tasks import TASKS, find_task
 from bert_jax.tasks.finetuning.flags import Finetune
+from bert_jax.user_code import working_directory_on_path
 
 _HELP = """\
 usage: bert-jax finetune TASK --model DIR --data DIR --output DIR [FLAGS]
@@ -29,6 +30,7 @@ machines as run the same command on storage that they share.
 
 tasks:
 """
+_OWN = "\n  MOD:NAME   your own, a module's Task; see docs/architecture.md"
 
 
 def parse(argv: Sequence[str]) -> Finetune[Any]:
@@ -37,17 +39,19 @@ def parse(argv: Sequence[str]) -> Finetune[Any]:
     Raises:
       UserError: unknown task, unknown flag, impossible value.
     """
-    page = _HELP + "\n".join(f"  {name:<10} {task.summary}" for name, task in TASKS.items())
+    page = _HELP + "\n".join(f"  {name:<10} {task.summary}" for name, task in TASKS.items()) + _OWN
     usage = "bert-jax finetune TASK --model DIR --data DIR --output DIR"
     name = take_name(argv, what="task", usage=usage, page=page)
-    check_name(name, TASKS, "task")
+    if ":" not in name:
+        check_name(name, TASKS, "task")
+    with working_directory_on_path():
+        task = find_task(name)
+        flags: Any = task.flags()
     missing: Any = tyro.MISSING_NONPROP
-    flags: Any = TASKS[name].flags()
     default = Finetune(name, ModelSource(model=missing), data=missing, output=missing, settings=flags)
     # The task's own class of flags tells tyro which there are.
     kind: Any = Finetune.__class_getitem__(type(flags))  # type: ignore[attr-defined]
-    summary = TASKS[name].summary
-    about = f"{summary[0].upper()}{summary[1:]}. --data: {inspect.getdoc(flags)}"
+    about = f"{task.summary[0].upper()}{task.summary[1:]}. --data: {inspect.getdoc(flags)}"
     description = f"{about}\n\n{inspect.getdoc(Finetune)}"
     args = parse_flags(
         kind, argv[1:], command=f"bert-jax finetune {name}", default=default, description=description

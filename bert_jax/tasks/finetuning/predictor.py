@@ -15,7 +15,7 @@ from bert_jax.finetuning_config import FineTuningConfig
 from bert_jax.formats.finetuned import load_trial
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer
 from bert_jax.formats.pretrained import check_ids
-from bert_jax.tasks import TASKS
+from bert_jax.tasks import find_task
 from bert_jax.tasks.finetuning.outputs import predict
 from bert_jax.tasks.finetuning.task import AppliedModel, Prediction, TaskSettings
 from bert_jax.training.program import make_program
@@ -142,9 +142,10 @@ def prediction_run(config: FineTuningConfig, batch_size: int) -> FineTuningConfi
 
 def _settings_of(record: FineTuningRecord, trial: Path, encoding: str) -> TaskSettings:
     check_encoding(encoding)
+    defaults: Any = find_task(record.task).settings()
     try:
-        settings: Any = dataclasses.replace(TASKS[record.task].settings(), **record.settings)  # type: ignore[type-var]
-    except (KeyError, TypeError) as error:
+        settings = dataclasses.replace(defaults, **record.settings)
+    except TypeError as error:
         raise UserError(f"{trial} was fine-tuned by another version of bert-jax: {error}") from None
     if hasattr(settings, "encoding"):
         return dataclasses.replace(settings, encoding=encoding)
