@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -102,6 +103,13 @@ class Misspelt(SegmentPrediction):
     batch_arrays = ("input_idz", "input_mask", "segment_ids")
 
 
+class Unweighted(SegmentPrediction):
+    """Metrics that forget the weight of the loss."""
+
+    def means(self, sums: Mapping[str, float]) -> dict[str, float]:
+        return super().means(sums) | {"loss": sums["segment_loss"] / sums["tokens"]}
+
+
 def pretrain_flags(workdir: Path, corpus: Path) -> list[str]:
     own = ("--objective", "segments", "--objective.weight", "2", "--num-train-steps", str(STEPS))
     return arguments(workdir, corpus, *own, "--eval-every", "30")
@@ -169,6 +177,22 @@ def test_an_array_that_batches_lack_is_named(corpus: Path, capsys: pytest.Captur
     assert main(arguments(corpus.parent / "misspelt", corpus, *flags)) == 2
     error = capsys.readouterr().err
     assert "objective tests.test_own_objective:Misspelt reads input_idz, which batches do not have" in error
+
+
+@pytest.mark.parametrize("mode", ["jit", "pmap"])
+def test_another_loss_in_metrics_than_in_training_is_noted(
+    mode: str, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--objective.weight", "2", "--parallel.mode", mode, "--num-train-steps", "1")
+    for kind in ("Unweighted", "SegmentPrediction"):
+        own = ("--objective", f"tests.test_own_objective:{kind}", *flags)
+        assert main(arguments(tmp_path / kind, corpus, *own)) == 0
+        notes = re.findall(
+            r"note: for the first batch loss\(\) is (\S+),.* of means\(\) is (\S+),", capsys.readouterr().out
+        )
+        assert [float(a) / float(b) for a, b in notes] == pytest.approx(
+            [2] * (kind == "Unweighted"), rel=1e-2
+        )
 
 
 def test_it_counts_its_parameters() -> None:

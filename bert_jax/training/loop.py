@@ -19,7 +19,7 @@ from bert_jax.parallel import processes
 from bert_jax.parallel.interrupt import Interrupt, Interrupted
 from bert_jax.parallel.watchdog import Watchdog, watch
 from bert_jax.retention import Kept
-from bert_jax.task import Batch
+from bert_jax.task import Batch, Sums, Task
 from bert_jax.training.checkpoints import Checkpoints
 from bert_jax.training.log import TrainingLog
 from bert_jax.training.metric_log import TENSORBOARD_DIRECTORY
@@ -186,7 +186,21 @@ def _compile_and_step(
     compiled = time.perf_counter()  # the call returns when the step is under way
     jax.block_until_ready(state.step)
     log.count_compiled_step(step, compiled - began, time.perf_counter() - began)
+    if step == 1:
+        _compare_losses(program.task, state.sums)
     return state
+
+
+def _compare_losses(task: Task, sums: Sums) -> None:
+    """Notes if a task's metrics show another loss than training minimizes; `sums` are those of one batch."""
+    totals = {name: np.float32(value) for name, value in jax.device_get(sums).items()}
+    minimized, shown = float(task.loss(totals, totals)), task.means(totals)["loss"]
+    if abs(minimized - shown) > 1e-3 * max(1.0, abs(minimized)) and processes.is_first():
+        print(
+            f"note: for the first batch loss() is {minimized:.4g}, which training minimizes, and the loss of "
+            f"means() is {shown:.4g}, which metrics show",
+            flush=True,
+        )
 
 
 def _save(
