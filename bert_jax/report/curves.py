@@ -68,6 +68,7 @@ def _draw(titles: Sequence[str], curves: Curves) -> "Figure":
                     drawn[panel].setdefault(name, line)
     for title, panel in panels.items():
         panel.set(xlabel="steps", ylabel=title)
+        panel.set_xlim(left=0)  # a single point would be on an axis of fractions of a step
         panel.grid(alpha=0.3)
         # By handle, as labels that begin with _ are left out otherwise.
         panel.legend(drawn[title].values(), drawn[title].keys(), frameon=False)
