@@ -71,4 +71,4 @@ def _loss(
 def _encode(model: BertForPreTraining, batch: dict) -> tuple[list[jax.Array], jax.Array]:
     """All positions of all layers, and the pooled vector."""
     states = model.encoder.hidden_states(batch, deterministic=True)
-    return states, model.pooler(states[-1])
+    return states, model.pooler(states[-1][:, 0])
