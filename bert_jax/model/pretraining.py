@@ -1,8 +1,6 @@
 """The models that objectives pretrain, but for those of ELECTRA and SpanBERT."""
 
-import functools
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import flax.linen as nn
 import jax
@@ -136,11 +134,3 @@ class JoinedLanguageModel(nn.Module):
         left, right = self.encoder.each(batch, deterministic)
         states = jnp.concatenate([left[:, :-1], right[:, 1:]], axis=1)
         return self.neighbour_token(states, self.encoder.word_embedding_table())
-
-
-def abstract_params(config: ModelConfig) -> Mapping[str, Any]:
-    """Shapes and dtypes of all parameters of `BertForPreTraining`; computes nothing."""
-    ids = jnp.zeros((1, 2), jnp.int32)
-    batch = dict.fromkeys(("input_ids", "input_mask", "segment_ids", "masked_lm_positions"), ids)
-    init = functools.partial(BertForPreTraining(config).init, deterministic=True)
-    return jax.eval_shape(init, jax.random.key(0), batch)["params"]
