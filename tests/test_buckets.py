@@ -22,7 +22,7 @@ from bert_jax.cli.buckets import run_with_buckets
 from bert_jax.cli.flags.fill_mask import FillMask
 from bert_jax.cli.main import main
 from bert_jax.formats.model_source import ModelSource
-from bert_jax.parallel import bucket_lease, processes
+from bert_jax.parallel import bucket_lease, leases, processes
 from bert_jax.parallel.lease_store import LeaseObjects
 from bert_jax.studies.directory import (
     Ended,
@@ -140,15 +140,15 @@ def test_a_whole_bucket_is_no_file(tmp_path: Path, refused: Refused) -> None:
 
 def test_a_renewal_whose_answer_was_lost_is_no_takeover(server: BucketServer) -> None:
     directory = bucket.BucketDirectory(RUN)
-    leases = LeaseObjects(directory)
+    store = LeaseObjects(directory)
     texts = [json.dumps({"owner": owner, "renewal": n}) for n, owner in enumerate(("a", "a", "a", "b"))]
-    taken = leases.take("job", 0, texts[0])
+    taken = store.take("job", 0, texts[0])
     directory.write("job", texts[1].encode(), taken)
-    renewed = leases.renew("job", taken, texts[2])
-    assert leases.newest("job") == (renewed, texts[2])
+    renewed = store.renew("job", taken, texts[2])
+    assert store.newest("job") == (renewed, texts[2])
     directory.write("job", texts[3].encode(), renewed)
-    assert leases.renew("job", renewed, texts[2]) is None
-    assert leases.newest("job")[1] == texts[3]
+    assert store.renew("job", renewed, texts[2]) is None
+    assert store.newest("job")[1] == texts[3]
 
 
 def test_missing_credentials_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,8 +162,11 @@ def test_missing_credentials_are_one_line(monkeypatch: pytest.MonkeyPatch) -> No
             ask()
 
 
-def test_a_second_run_in_a_directory_is_refused(server: BucketServer, corpus: Path, refused: Refused) -> None:
-    with bucket_lease.hold(bucket.BucketDirectory(RUN), seconds_between_renewals=0.1):
+def test_a_second_run_in_a_directory_is_refused(
+    server: BucketServer, corpus: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_lease, "_SECONDS_BETWEEN_RENEWALS", 0.1)
+    with bucket_lease.hold(bucket.BucketDirectory(RUN)):
         error = refused(in_bucket(corpus))
     assert f"{RUN} is in use by {platform.node()}, process {os.getpid()};" in error
 
@@ -232,9 +235,13 @@ def test_an_object_is_replaced_only_by_who_has_seen_it(server: BucketServer) -> 
     assert directory.read("name") == (b"two", second)
 
 
-def test_the_lease_of_a_process_that_is_gone_passes_on(server: BucketServer) -> None:
+def test_the_lease_of_a_process_that_is_gone_passes_on(
+    server: BucketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     directory, lost = bucket.BucketDirectory("gs://bucket/here"), threading.Event()
-    with bucket_lease.hold(directory, on_lost=lost.set, seconds_between_renewals=0.2):
+    monkeypatch.setattr(leases, "end_process", lost.set)
+    monkeypatch.setattr(bucket_lease, "_SECONDS_BETWEEN_RENEWALS", 0.2)
+    with bucket_lease.hold(directory):
         content, generation = directory.read(LEASE_FILE) or (b"", 0)
         gone = {**json.loads(content), "pid": 2**30}
         assert directory.write(LEASE_FILE, json.dumps(gone).encode(), generation)
@@ -589,13 +596,14 @@ def test_two_processes_work_in_a_bucket(server: BucketServer, tmp_path: Path, co
 
 @pytest.mark.slow
 def test_all_processes_go_on_with_what_was_saved_while_they_waited(
-    server: BucketServer, tmp_path: Path, corpus: Path
+    server: BucketServer, tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The corpus that a single process made in the directory, after they had copied what was there."""
+    monkeypatch.setattr(bucket_lease, "_SECONDS_BETWEEN_RENEWALS", 100.0)
     flags = ("--data.corpus", INSTALLED_DOCUMENTATION, "--num-train-steps", "2", "--distributed")
     words = in_bucket(corpus, *flags)
     with contextlib.ExitStack() as earlier:
-        earlier.enter_context(bucket_lease.hold(bucket.BucketDirectory(RUN), seconds_between_renewals=100))
+        earlier.enter_context(bucket_lease.hold(bucket.BucketDirectory(RUN)))
         with Pod([command(*words)] * 2, tmp_path / "log", environment()) as pod:
             while "was last used by" not in pod.said(0):  # both have copied it before they met
                 assert pod.is_running(), pod.said(0) + pod.said(1)

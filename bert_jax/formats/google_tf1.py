@@ -21,8 +21,9 @@ from bert_jax.formats.families.family import renamed, renamed_parts
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel, objective_of
 from bert_jax.formats.tensors import Entry, Parts, expand, from_tensors, left_out, rows_of_parts, to_tensors
-from bert_jax.model.pretraining import abstract_params
 from bert_jax.model_config import ModelConfig
+from bert_jax.objectives import MaskedLM
+from bert_jax.objectives.task import PretrainingTask
 from data_pipeline.atomic import write_json
 from data_pipeline.corpus.vocabulary_file import FILES, Vocabulary, guess_casing
 from data_pipeline.errors import UserError
@@ -85,7 +86,8 @@ def read(directory: Path) -> PretrainedModel:
         _run_tensorflow("read", prefix, file)
         tensors = load_file(file)
     table = entries(config)
-    params = from_tensors(tensors, table, abstract_params(config), "bert/", prefix)
+    shapes = PretrainingTask(MaskedLM(), config).abstract_params()
+    params = from_tensors(tensors, table, shapes, "bert/", prefix)
     return PretrainedModel(
         name=directory.resolve().name,
         config=config,

@@ -14,9 +14,9 @@ from tokenizers import Tokenizer
 
 from bert_jax.finetuning_config import FeatureConfig, TransformersHead
 from bert_jax.model.heads import ReplacedTokenHead
-from bert_jax.model.pretraining import abstract_params
 from bert_jax.model_config import Activation, ModelConfig
 from bert_jax.objectives import OBJECTIVES, MaskedLM, Objective, ReplacedTokenDetection
+from bert_jax.objectives.task import PretrainingTask
 from bert_jax.workdir.pretraining_identity import Pretraining
 from data_pipeline.config import Pairing
 from data_pipeline.corpus.vocabulary_file import Vocabulary
@@ -167,7 +167,7 @@ def parameter_shapes(config: ModelConfig) -> dict[str, Any]:
     """Shapes of the parameters of an encoder and of the heads that a model without an objective may have."""
     init = functools.partial(ReplacedTokenHead(config).init, jax.random.key(0))
     detection = jax.eval_shape(init, jnp.zeros((1, config.hidden_size)))["params"]
-    return {**abstract_params(config), "replaced_token": detection}
+    return {**PretrainingTask(MaskedLM(), config).abstract_params(), "replaced_token": detection}
 
 
 def objective_of(

@@ -263,4 +263,4 @@ def _encode(
     model: BertForPreTraining, batch: dict, wants_pooled: bool
 ) -> tuple[list[jax.Array], jax.Array | None]:
     states = model.encoder.hidden_states(batch, deterministic=True)
-    return states, model.pooler(states[-1]) if wants_pooled else None
+    return states, model.pooler(states[-1][:, 0]) if wants_pooled else None

@@ -18,20 +18,15 @@ from bert_jax.model_config import ModelConfig
 
 
 class Pooler(nn.Module):
-    """A linear layer and what `ModelConfig.pooler` names, on the first position ([CLS]).
+    """A linear layer and what `ModelConfig.pooler` names, [..., D] for states of [CLS], [..., D].
 
     BERT's is tanh (modeling.py:219).
     """
 
     config: ModelConfig
 
-    def __call__(self, x_TD: jax.Array) -> jax.Array:
-        """[..., D] for [..., T, D]."""
-        return self.transform(x_TD[..., 0, :])
-
     @nn.compact
-    def transform(self, x: jax.Array) -> jax.Array:
-        """The same at every position: [..., D] -> [..., D]."""
+    def __call__(self, x: jax.Array) -> jax.Array:
         x = Linear(self.config, (self.config.hidden_size,), name="dense")(x)
         match self.config.pooler:
             case "tanh":

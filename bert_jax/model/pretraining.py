@@ -1,8 +1,6 @@
 """The models that objectives pretrain, but for those of ELECTRA and SpanBERT."""
 
-import functools
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import flax.linen as nn
 import jax
@@ -11,6 +9,7 @@ import jax.numpy as jnp
 from bert_jax.model.encoder import Encoder, JoinedEncoder, make_encoder
 from bert_jax.model.heads import LanguageModelHead, NextSentenceHead, Pooler
 from bert_jax.model.masked_tokens import fill_in
+from bert_jax.model.packed_rows import instance_starts
 from bert_jax.model.sampling import choose_sequences
 from bert_jax.model_config import ModelConfig
 from bert_jax.task import Batch
@@ -43,23 +42,21 @@ class BertForPreTraining(nn.Module):
             [B, P]; in a packed batch also `instance_starts` [B, K]. Other keys are ignored.
           deterministic: False applies dropout, which needs a "dropout" key.
         """
-        predicting, pooling = self.encode(batch, deterministic)
+        predicting, cls = self.encode(batch, deterministic)
         logits = self.language_model(predicting, self.encoder.word_embedding_table())
-        return logits, self.next_sentence(self.pooler(pooling))
+        return logits, self.next_sentence(self.pooler(cls))
 
     def encode(self, batch: Batch, deterministic: bool) -> tuple[jax.Array, jax.Array]:
-        """Hidden states to predict tokens from, [B, P, D], and states that begin with [CLS], [B, ..., D], or
-        [B, K, 1, D] for a packed batch."""
+        """Hidden states to predict tokens from, [B, P, D], and those of [CLS], [B, D], or [B, K, D] for a
+        packed batch."""
         # The heads read only [CLS] and the masked positions, so the last layer computes no others.
+        starts_BK = instance_starts(batch)
+        columns = jnp.concatenate([starts_BK, batch["masked_lm_positions"]], axis=1)
+        states_BQD = self.encoder(batch, deterministic, columns)
         if "instance_starts" not in batch:
-            positions = jnp.pad(batch["masked_lm_positions"], ((0, 0), (1, 0)))
-            states_BQD = self.encoder(batch, deterministic, positions)
-            return states_BQD[:, 1:], states_BQD
-        starts = batch["instance_starts"]
-        positions = jnp.concatenate([starts, batch["masked_lm_positions"]], axis=1)
-        states_BQD = self.encoder(batch, deterministic, positions)
-        cls_BKD, predicting = jnp.split(states_BQD, [starts.shape[1]], axis=1)
-        return predicting, cls_BKD[:, :, None]
+            return states_BQD[:, 1:], states_BQD[:, 0]
+        cls_BKD, predicting_BPD = jnp.split(states_BQD, [starts_BK.shape[1]], axis=1)
+        return predicting_BPD, cls_BKD
 
 
 class BertForNextTokens(BertForPreTraining):
@@ -74,7 +71,9 @@ class BertForNextTokens(BertForPreTraining):
         sequence_BTD = self.encoder(batch, deterministic)
         is_reversed = self.config.attention == "anticausal"
         predicting = sequence_BTD[:, 1:] if is_reversed else sequence_BTD[:, :-1]
-        return predicting, _from_cls(sequence_BTD, batch)
+        if "instance_starts" not in batch:
+            return predicting, sequence_BTD[:, 0]
+        return predicting, jnp.take_along_axis(sequence_BTD, batch["instance_starts"][..., None], axis=1)
 
 
 class BertForCausalThenMasked(BertForNextTokens):
@@ -86,13 +85,6 @@ class BertForCausalThenMasked(BertForNextTokens):
         if batch["masked_lm_positions"].shape[-1]:
             return BertForPreTraining.encode(self, batch, deterministic)
         return super().encode({**batch, "is_causal": jnp.ones(batch["input_ids"].shape, bool)}, deterministic)
-
-
-def _from_cls(sequence_BTD: jax.Array, batch: Batch) -> jax.Array:
-    """States that begin with [CLS]: [B, T, D], or [B, K, 1, D] for a packed batch."""
-    if "instance_starts" not in batch:
-        return sequence_BTD
-    return jnp.take_along_axis(sequence_BTD, batch["instance_starts"][..., None], axis=1)[:, :, None]
 
 
 class HybridModel(nn.Module):
@@ -142,11 +134,3 @@ class JoinedLanguageModel(nn.Module):
         left, right = self.encoder.each(batch, deterministic)
         states = jnp.concatenate([left[:, :-1], right[:, 1:]], axis=1)
         return self.neighbour_token(states, self.encoder.word_embedding_table())
-
-
-def abstract_params(config: ModelConfig) -> Mapping[str, Any]:
-    """Shapes and dtypes of all parameters of `BertForPreTraining`; computes nothing."""
-    ids = jnp.zeros((1, 2), jnp.int32)
-    batch = dict.fromkeys(("input_ids", "input_mask", "segment_ids", "masked_lm_positions"), ids)
-    init = functools.partial(BertForPreTraining(config).init, deterministic=True)
-    return jax.eval_shape(init, jax.random.key(0), batch)["params"]

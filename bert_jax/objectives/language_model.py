@@ -57,6 +57,7 @@ class TokenObjective(Objective):
         return weight | count_examples(batch)
 
     def numerators(self, outputs: Any, batch: Batch) -> Sums:
+        """As in the base class; the first of the outputs are the logits of the targets."""
         return token_sums(self.kind, outputs[0], *self.targets(batch), self.z_loss)
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:

@@ -96,14 +96,12 @@ class ReplacedTokenDetection(MaskedLM):
         return replaced_tokens.ReplacedTokenModel(model, self.generator(model), self.generator_embeddings)
 
     def numerators(self, outputs: replaced_tokens.Detection, batch: Batch) -> Sums:
-        targets, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
-        sums = language_model.token_sums("mlm", outputs.token_logits, targets, weights, self.z_loss)
         logits, real = outputs.replaced_logits, batch["input_mask"].astype(jnp.float32)
         said, true = logits > 0, outputs.is_replaced
         losses = jax.nn.softplus(logits) - jnp.where(true, logits, 0.0)
         counted = {"correct": said == true, "found": said & true, "said": said, "replaced": true}
-        sums |= {f"rtd_{name}": (real * values).sum() for name, values in counted.items()}
-        return sums | {"rtd_loss": (real * losses).sum()}
+        of_all = {f"rtd_{name}": (real * values).sum() for name, values in counted.items()}
+        return super().numerators(outputs, batch) | of_all | {"rtd_loss": (real * losses).sum()}
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
         return super().loss(sums, totals) + self.weight * sums["rtd_loss"] / jnp.maximum(

@@ -53,13 +53,10 @@ class MaskedLMAndSpanBoundary(MaskedLM):
         return span_boundary.SpanBoundaryModel(model)
 
     def numerators(self, outputs: span_boundary.SpanPredictions, batch: Batch) -> Sums:
-        of_tokens, of_boundaries = (
-            language_model.token_sums(
-                kind, logits, batch["masked_lm_ids"], batch["masked_lm_weights"], self.z_loss
-            )
-            for kind, logits in zip(("mlm", "sbo"), outputs, strict=True)
+        of_boundaries = language_model.token_sums(
+            "sbo", outputs.boundary_logits, *self.targets(batch), self.z_loss
         )
-        return of_tokens | of_boundaries
+        return super().numerators(outputs, batch) | of_boundaries
 
     def loss(self, sums: Sums, totals: Sums) -> jax.Array:
         totals_of_boundaries = {"sbo_weight": totals["mlm_weight"]}

@@ -2,11 +2,11 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from bert_jax.parallel.lease_store import LeaseObjects
-from bert_jax.parallel.leases import SECONDS_UNTIL_FREE, Leases, end_process
+from bert_jax.parallel.leases import SECONDS_UNTIL_FREE, Leases
 from data_pipeline.bucket import BucketDirectory
 from data_pipeline.errors import UserError
 from data_pipeline.stand_in import LEASE_FILE
@@ -16,29 +16,18 @@ _SECONDS_BETWEEN_LOOKS = 2.0
 
 
 @contextlib.contextmanager
-def hold(
-    directory: BucketDirectory,
-    *,
-    on_lost: Callable[[], None] = end_process,
-    seconds_between_renewals: float = _SECONDS_BETWEEN_RENEWALS,
-) -> Iterator[None]:
-    """Inside the block this process has the directory.
-
-    Args:
-      directory: that only one process at a time is to work in.
-      on_lost: called in another thread if another process took the directory over; it should end this one,
-        as it does if not given.
-      seconds_between_renewals: of its lease.
+def hold(directory: BucketDirectory) -> Iterator[None]:
+    """Inside the block this process has the directory, and ends if another one takes it over.
 
     Raises:
       UserError: another process has it, or the bucket may not be used.
       Unfinished: the bucket does not answer.
     """
     store = LeaseObjects(directory)
-    leases = Leases(store, seconds_between_renewals=seconds_between_renewals)
+    leases = Leases(store, seconds_between_renewals=_SECONDS_BETWEEN_RENEWALS)
     name, seen = PurePosixPath(LEASE_FILE), None
     while True:
-        with leases.hold(name, on_lost) as has:
+        with leases.hold(name) as has:
             if has:
                 yield
                 return

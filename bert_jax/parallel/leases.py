@@ -12,7 +12,7 @@ import platform
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -53,32 +53,26 @@ class Leases:
         place: Path | LeaseFiles | LeaseObjects,
         *,
         seconds_between_renewals: float = SECONDS_BETWEEN_RENEWALS,
-        seconds_until_free: float = SECONDS_UNTIL_FREE,
         parent: int | None = None,
     ) -> None:
         """
         Args:
           place: the directory, or where else its leases lie.
           seconds_between_renewals: of a lease.
-          seconds_until_free: how long one that is not renewed counts.
           parent: the process that started this one, if a lease also counts as lost when that is gone, for
             workers that nobody would stop otherwise.
         """
         self._parent = parent
         self._store = store_of(place) if isinstance(place, Path) else place
         self._seconds_between_renewals = seconds_between_renewals
-        self._seconds_until_free = seconds_until_free
         self._owner = this_owner()
         self._seen: dict[str, tuple[tuple[int, str], float]] = {}
 
     @contextlib.contextmanager
-    def hold(self, job: PurePosixPath, on_lost: Callable[[], None] = end_process) -> Iterator[bool]:
-        """Inside the block this worker has the job, if it was free: yields whether it was.
+    def hold(self, job: PurePosixPath) -> Iterator[bool]:
+        """Inside the block this worker has the job, by its path, if it was free: yields whether it was.
 
-        Args:
-          job: path of the job.
-          on_lost: called in another thread if the lease is lost; it should end the process, as it does if
-            not given.
+        If the lease is lost, the process ends.
         """
         name = "--".join(job.parts)
         number = self._take(name)
@@ -87,7 +81,7 @@ class Leases:
             return
         held = [number]
         ended = threading.Event()
-        renewals = threading.Thread(target=self._renew_until, args=(name, held, ended, on_lost), daemon=True)
+        renewals = threading.Thread(target=self._renew_until, args=(name, held, ended), daemon=True)
         renewals.start()
         try:
             yield True
@@ -138,11 +132,9 @@ class Leases:
         if before != newest:
             self._seen[name] = newest, time.monotonic()
             return False
-        return time.monotonic() > since + self._seconds_until_free
+        return time.monotonic() > since + SECONDS_UNTIL_FREE
 
-    def _renew_until(
-        self, name: str, held: list[int], ended: threading.Event, on_lost: Callable[[], None]
-    ) -> None:
+    def _renew_until(self, name: str, held: list[int], ended: threading.Event) -> None:
         """Renews a lease, whose number is in `held`, until `ended`."""
         while not ended.wait(self._seconds_between_renewals):
             # A full disk, or storage that is gone for a moment, is left to the next time.
@@ -151,7 +143,7 @@ class Leases:
                 if self._parent in (None, os.getppid()):
                     renewed = self._store.renew(name, held[0], self._lease(ended=False))
                 if renewed is None:
-                    on_lost()
+                    end_process()
                     return
                 held[0] = renewed
 

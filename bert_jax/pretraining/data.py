@@ -6,13 +6,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import jax
+from flax.traverse_util import flatten_dict
 
 from bert_jax.config import OptimizerConfig
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
-from bert_jax.parameter_paths import names_of
 from bert_jax.pretraining.preparation import make_corpus
 from bert_jax.training.accounting import flops_left
 from bert_jax.training.loop import TrainingData
@@ -165,8 +164,7 @@ def check_exclusions(program: Program[PretrainingTask, Experiment]) -> None:
     given = set(program.run.optimizer.decay_exclusions) - set(OptimizerConfig.decay_exclusions)
     if not given:
         return
-    paths, _ = jax.tree_util.tree_flatten_with_path(program.task.abstract_params())
-    names = {name for path, _ in paths for name in names_of(path)}
+    names = {name for path in flatten_dict(program.shardings.params) for name in path}
     for word in sorted(given):
         if not any(word in name for name in names):
             raise UserError(

@@ -44,7 +44,6 @@ from bert_jax.training.failures import (
 from bert_jax.training.loop import Evaluation, TrainingData, train
 from bert_jax.training.nonfinite import NonFiniteError
 from bert_jax.training.program import Program, make_program
-from bert_jax.training.speed import StartClock
 from bert_jax.training.train_step import TrainState
 from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from, with_repeated_positions
 from bert_jax.workdir import directory, record
@@ -81,7 +80,6 @@ def _join(workdir: Path, token: str) -> None:
 def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
     """Checks, records and trains, in a work directory that no other run uses meanwhile."""
     workdir, experiment = args.workdir, args.experiment
-    clock = StartClock(args.began)
     directory.keep_compiled(workdir)
     corpus, program, now = processes.run_on_all(lambda: _open_corpus(args, model))
     check_same_input(now)
@@ -106,7 +104,7 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
             ):
                 # Process 0 looks: a branch's checkpoint, which it has just made, others may not see yet.
                 done = processes.broadcast_from_first(lambda: max(saved_steps(workdir), default=0))
-                clock.compiled(compile_later_phases(program, done))
+                seconds_compiled = compile_later_phases(program, done)
                 train(
                     program,
                     data,
@@ -115,7 +113,8 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
                     evaluation=evaluation,
                     start=make_state,
                     evaluate_start=model is not None,
-                    clock=clock,
+                    began=args.began,
+                    seconds_compiled=seconds_compiled,
                     profile_steps=args.profile or 0,
                     before_save=functools.partial(processes.broadcast_from_first, before_save),
                     kept=kept,

@@ -1,5 +1,6 @@
 """What a run tells of itself while it trains: its speed, a progress line, `metrics.jsonl` and TensorBoard."""
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from bert_jax.task import Sums
 from bert_jax.training.metric_log import MetricLog
 from bert_jax.training.program import Program
 from bert_jax.training.progress import ProgressDisplay
-from bert_jax.training.speed import StartClock, Stopwatch
+from bert_jax.training.speed import Stopwatch
 
 _SECONDS_WITHOUT_A_WORD = 20.0
 """If the first row of metrics takes longer, the time left is shown before it."""
@@ -26,17 +27,19 @@ class TrainingLog:
         program: Program,
         first_step: int,
         work_left: Callable[[int], float],
-        clock: StartClock | None,
+        began: float | None,
+        seconds_compiled: float,
     ) -> None:
         """Drops the rows after `first_step`, which this start will repeat.
 
         Args:
           work_left: steps done -> work of the remaining batches, in any unit.
-          clock: runs since the command began.
+          began: when the command began, on the clock of `time.perf_counter`; None: nothing is said of it.
+          seconds_compiled: how long it has compiled since.
         """
         self._task = program.task
         self._first_step = first_step
-        self._clock = clock
+        self._began, self._seconds_compiled = began, seconds_compiled
         self._stopwatch = Stopwatch(program.devices, work_left)
         # At step 0 nothing is kept: an earlier start may have evaluated another model or corpus there.
         self._rows = processes.run_on_all(
@@ -62,14 +65,18 @@ class TrainingLog:
 
     def count_compiled_step(self, step: int, seconds_compiling: float, seconds: float) -> None:
         """As `count_step`, for a step that compiled first: its seconds are left out of the speeds."""
-        self._stopwatch.exclude(seconds)
         if step == self._first_step + 1:
             self._stopwatch.begin()
-        if step == self._first_step + 1 and self._clock:
-            self._clock.compiled(seconds_compiling)
-            self._clock.stop(self._stopwatch)
+            seconds_compiling += self._seconds_compiled
+            if self._began is not None:
+                start = time.perf_counter() - self._began
+                print(
+                    f"first step after {start:.1f} s, {seconds_compiling:.1f} s of them compiling", flush=True
+                )
+                self._stopwatch.note("seconds_to_first_step", start)
         else:
-            self._stopwatch.note("seconds_compiling", seconds_compiling)
+            self._stopwatch.exclude(seconds)
+        self._stopwatch.note("seconds_compiling", seconds_compiling)
         self._display.advance_to(step)
 
     def exclude(self, seconds: float) -> None:
@@ -104,11 +111,11 @@ class TrainingLog:
         self._write({**where, **means, "learning_rate": learning_rate, "timing": timing})
 
     def evaluation_row(self, step: int, metrics: Mapping[str, Any], seconds: float) -> None:
-        """Writes the metrics of an evaluation, whose seconds are left out of the speeds."""
+        """Writes the metrics of an evaluation, whose seconds are left out of the speeds and of the start."""
         self._write({"step": step, "split": "heldout", **metrics, "timing": {"seconds": seconds}})
         self._stopwatch.exclude(seconds)
-        if self._clock:
-            self._clock.exclude(seconds)
+        if self._began is not None:
+            self._began += seconds
 
     def sync(self) -> None:
         """Makes the rows so far survive a power cut, so that a saved checkpoint has the rows of its steps."""

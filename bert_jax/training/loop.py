@@ -27,7 +27,6 @@ from bert_jax.training.nonfinite import report_nonfinite
 from bert_jax.training.optimizer import make_schedule
 from bert_jax.training.prefetch import Prefetch
 from bert_jax.training.program import Program
-from bert_jax.training.speed import StartClock
 from bert_jax.training.step_trace import StepTrace
 from bert_jax.training.train_step import Params, TrainState
 
@@ -65,7 +64,8 @@ def train(
     evaluation: Evaluation | None = None,
     start: Callable[[], TrainState] | None = None,
     evaluate_start: bool = False,
-    clock: StartClock | None = None,
+    began: float | None = None,
+    seconds_compiled: float = 0.0,
     profile_steps: int = 0,
     before_save: Callable[[], None] = lambda: None,
     kept: Kept | None = None,
@@ -84,7 +84,9 @@ def train(
       evaluation: measures held-out data every `eval_every` steps; None for no evaluation.
       start: makes the state at step 0; None: `program.init`.
       evaluate_start: whether to evaluate that state, before the first step.
-      clock: runs since the command began, and is stopped when its first step is done.
+      began: when the command began, on the clock of `time.perf_counter`, to say how long its first step took;
+        None: nothing is said.
+      seconds_compiled: how long it has compiled since.
       profile_steps: how many steps jax's profiler records, in process 0.
       before_save: called in all processes before any part of a checkpoint is written; an exception ends the
         run.
@@ -110,7 +112,9 @@ def train(
         num_recorded = profile_steps if processes.is_first() else 0
         with (
             contextlib.closing(StepTrace(workdir / TENSORBOARD_DIRECTORY, first, num_recorded)) as trace,
-            contextlib.closing(TrainingLog(workdir, program, first, work_left, clock)) as log,
+            contextlib.closing(
+                TrainingLog(workdir, program, first, work_left, began, seconds_compiled)
+            ) as log,
             contextlib.closing(Prefetch(data.training(first), program.put)) as batches,
             watch(first) as watchdog,
         ):

@@ -8,30 +8,6 @@ import jax
 from bert_jax.training.accounting import peak_flops
 
 
-class StartClock:
-    """Measures how long a start takes until its first step is done, and how much of that is compiling."""
-
-    def __init__(self, began: float) -> None:
-        """Measures from `began`, a value of `time.perf_counter`."""
-        self._began = began
-        self._compiling = 0.0
-
-    def compiled(self, seconds: float) -> None:
-        """Adds seconds that were spent on compiling."""
-        self._compiling += seconds
-
-    def exclude(self, seconds: float) -> None:
-        """Leaves out seconds that were spent on an evaluation before the first step."""
-        self._began += seconds
-
-    def stop(self, stopwatch: "Stopwatch") -> None:
-        """Called when the first step is done: prints both times and notes them for the first row."""
-        seconds = time.perf_counter() - self._began
-        print(f"first step after {seconds:.1f} s, {self._compiling:.1f} s of them compiling", flush=True)
-        stopwatch.note("seconds_to_first_step", seconds)
-        stopwatch.note("seconds_compiling", self._compiling)
-
-
 class Stopwatch:
     """Measures the time between rows of metrics; `exclude` leaves out evaluations and compilations."""
 

@@ -26,27 +26,26 @@ _LONGEST_SENTENCE = 510
 class DuplicateSketch:
     """Estimates the fraction of values that repeat an earlier one.
 
-    The lowest `size` different hashes tell how many different values there are (Bar-Yossef et al.
-    2002), however often any of them is repeated. The number is exact while it is below `size`, and
+    The lowest `_SKETCH_SIZE` different hashes tell how many different values there are (Bar-Yossef et al.
+    2002), however often any of them is repeated. The number is exact while it is below that size, and
     has a relative error of 1/sqrt(size), 0.3%, from then on.
     """
 
-    def __init__(self, hashes: np.ndarray | tuple[()] = (), size: int = _SKETCH_SIZE) -> None:
+    def __init__(self, hashes: np.ndarray | tuple[()] = ()) -> None:
         """Counts values by their hashes, uint64 [values]."""
-        self._size = size
-        self._lowest = np.unique(np.asarray(hashes, np.uint64))[:size]
+        self._lowest = np.unique(np.asarray(hashes, np.uint64))[:_SKETCH_SIZE]
         self._total = len(hashes)
 
     def merge(self, other: "DuplicateSketch") -> None:
-        """Adds the counts of another sketch of the same size."""
+        """Adds the counts of another sketch."""
         self._total += other._total
-        self._lowest = np.union1d(self._lowest, other._lowest)[: self._size]
+        self._lowest = np.union1d(self._lowest, other._lowest)[:_SKETCH_SIZE]
 
     def fraction(self) -> float:
         """Repetitions as a fraction of all values: 0 if all differ."""
         different = float(len(self._lowest))
-        if different == self._size:
-            different = (self._size - 1) / (float(self._lowest[-1]) / 2**64)
+        if different == _SKETCH_SIZE:
+            different = (_SKETCH_SIZE - 1) / (float(self._lowest[-1]) / 2**64)
         return max(0.0, 1 - different / self._total) if self._total else 0.0
 
 

@@ -8,9 +8,10 @@ import numpy as np
 
 from bert_jax.formats.families.bert import BERT
 from bert_jax.formats.tensors import from_tensors, to_tensors
-from bert_jax.model.pretraining import BertForPreTraining, abstract_params
+from bert_jax.model.pretraining import BertForPreTraining
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import LeftToRight, MaskedLMAndNSP, Objective
+from bert_jax.objectives.task import PretrainingTask
 from tests.golden.make_model_golden import GOLDEN, SIZES
 
 Arrays = dict[str, np.ndarray]
@@ -40,11 +41,11 @@ def differences(case: str, weights: Arrays, batch: Arrays, expected: Arrays) -> 
 
 def _compute(config: ModelConfig, weights: Arrays, batch: Arrays) -> Arrays:
     table = BERT.entries(config)
-    params = from_tensors(weights, table, abstract_params(config), "bert.", GOLDEN)
     objective = LeftToRight() if config.attention == "causal" else MaskedLMAndNSP()
-    model = objective.module(config)
+    shapes, model = PretrainingTask(objective, config).abstract_params(), objective.module(config)
+    params = from_tensors(weights, table, shapes, "bert.", GOLDEN)
     if config.attention == "causal":  # the reference has no pooler; ours needs one, with any values
-        absent = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), abstract_params(config))
+        absent = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
         params = {**absent, **params}
     gradient = jax.value_and_grad(functools.partial(_loss, objective, model), has_aux=True)
     (loss, (logits, states, pooled)), gradients = jax.jit(gradient)(params, batch)
@@ -71,4 +72,4 @@ def _loss(
 def _encode(model: BertForPreTraining, batch: dict) -> tuple[list[jax.Array], jax.Array]:
     """All positions of all layers, and the pooled vector."""
     states = model.encoder.hidden_states(batch, deterministic=True)
-    return states, model.pooler(states[-1])
+    return states, model.pooler(states[-1][:, 0])

@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from bert_jax.model.pretraining import abstract_params
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import OBJECTIVES, MaskedLM, Objective
 from bert_jax.objectives.experiment import Experiment
@@ -72,7 +71,7 @@ def make_experiment(
 
 def random_params(model: ModelConfig) -> dict:
     """Parameters of which none is zero, biases included."""
-    return normal_params(abstract_params(model), seed=3, mean=0.3, deviation=0.2)
+    return normal_params(PretrainingTask(MaskedLM(), model).abstract_params(), 3, mean=0.3, deviation=0.2)
 
 
 def trainable_params(model: ModelConfig, objective: Objective = MaskedLM()) -> dict:  # noqa: B008 (a value)

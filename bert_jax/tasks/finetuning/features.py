@@ -35,7 +35,7 @@ def token_features(config: FineTuningConfig, batch: Batch, deterministic: bool) 
     last layer alone passes through it."""
     sequence_BTW = sequence_features(config, batch, deterministic)
     if config.model.pooler == "transform" and config.features.are_plain(config.model.num_layers):
-        return Pooler(config.encoder, name="pooler").transform(sequence_BTW)
+        return Pooler(config.encoder, name="pooler")(sequence_BTW)
     return sequence_BTW
 
 
@@ -56,7 +56,7 @@ def pooled_features(config: FineTuningConfig, batch: Batch, deterministic: bool)
     """
     features, encoder = config.features, config.encoder
     if features.are_plain(encoder.num_layers):
-        return Pooler(encoder, name="pooler")(_last_layer(encoder, batch, deterministic)[:, None])
+        return Pooler(encoder, name="pooler")(_last_layer(encoder, batch, deterministic))
     sequence_BTW = sequence_features(config, batch, deterministic)
     first, last = (
         _at(sequence_BTW, columns).reshape(-1, sequence_BTW.shape[-1])

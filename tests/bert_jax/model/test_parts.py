@@ -70,10 +70,10 @@ def test_parameters_are_counted(name: str) -> None:
 
 def test_a_pooler_may_be_the_transform_of_the_language_model_head() -> None:
     config = dataclasses.replace(TINY, pooler="transform", activation="relu")
-    states = np.random.default_rng(0).normal(size=(3, 5, config.hidden_size)).astype(np.float32)
+    states = np.random.default_rng(0).normal(size=(3, config.hidden_size)).astype(np.float32)
     pooled, variables = Pooler(config).init_with_output(jax.random.key(0), states)
     dense = variables["params"]["dense"]
-    x = np.maximum(states[:, 0] @ np.asarray(dense["kernel"]) + np.asarray(dense["bias"]), 0)
+    x = np.maximum(states @ np.asarray(dense["kernel"]) + np.asarray(dense["bias"]), 0)
     normalized = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
     np.testing.assert_allclose(pooled, normalized, atol=1e-5)
 

@@ -9,48 +9,53 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 
+from bert_jax.parallel import leases as module
 from bert_jax.parallel.lease_store import LeaseFiles
 from bert_jax.parallel.leases import Leases, _process_began
 
 JOB = PurePosixPath("base/seed-0/pretraining")
 
 
-def never() -> None:
-    raise AssertionError("the lease was lost")
+@pytest.fixture(autouse=True)
+def lost(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Set in place of ending this process when it loses a lease; a test that expects that clears it."""
+    event = threading.Event()
+    monkeypatch.setattr(module, "end_process", event.set)
+    yield event
+    assert not event.is_set()
 
 
-def leases(directory: Path, free: float = 60.0, renewal: float = 0.02) -> Leases:
-    return Leases(directory, seconds_between_renewals=renewal, seconds_until_free=free)
+def leases(directory: Path, renewal: float = 0.02) -> Leases:
+    return Leases(directory, seconds_between_renewals=renewal)
 
 
 def test_one_worker_has_a_job_until_it_gives_it_back(tmp_path: Path) -> None:
     first, second = leases(tmp_path), leases(tmp_path)
-    with first.hold(JOB, never) as has:
+    with first.hold(JOB) as has:
         assert has
         assert second.owner(JOB) is not None
-        with second.hold(JOB, never) as also:
+        with second.hold(JOB) as also:
             assert not also
-        with second.hold(PurePosixPath("mlm/seed-0/pretraining"), never) as other:
+        with second.hold(PurePosixPath("mlm/seed-0/pretraining")) as other:
             assert other
     assert second.owner(JOB) is None
-    with second.hold(JOB, never) as has:
+    with second.hold(JOB) as has:
         assert has
 
 
 def test_a_name_may_begin_with_that_of_another_job(tmp_path: Path) -> None:
     job, other = (PurePosixPath(f"base/seed-0/{name}") for name in ("mrpc", "mrpc.5"))
-    lost: list[bool] = []
-    with leases(tmp_path).hold(job, lambda: lost.append(True)):
+    with leases(tmp_path).hold(job):
         for _ in range(2):
-            with leases(tmp_path).hold(other, never) as has:
+            with leases(tmp_path).hold(other) as has:
                 assert has
         time.sleep(0.2)  # some renewals
-    assert not lost
 
 
 ORPHAN = """
@@ -86,7 +91,7 @@ def test_a_process_outlives_its_parent_unless_it_is_a_worker(
 
 def dead(directory: Path, change: dict[str, str]) -> None:
     """Leaves the lease of a worker that no longer lives, as one of another machine if `change` says so."""
-    with leases(directory, renewal=100).hold(JOB, never):
+    with leases(directory, renewal=100).hold(JOB):
         (path,) = directory.glob("base--*")
         lease = json.loads(path.read_text())
     path.write_text(json.dumps({**lease, "ended": False, "pid": 2**22 + 1, **change}))
@@ -94,21 +99,24 @@ def dead(directory: Path, change: dict[str, str]) -> None:
 
 def test_the_job_of_a_process_that_is_gone_is_free_at_once(tmp_path: Path) -> None:
     dead(tmp_path, {})
-    with leases(tmp_path).hold(JOB, never) as has:
+    with leases(tmp_path).hold(JOB) as has:
         assert has
 
 
 @pytest.mark.parametrize("writes", [True, False], ids=["of another machine", "empty, as its writer died"])
-def test_a_lease_that_stays_unchanged_is_free(writes: bool, tmp_path: Path) -> None:
+def test_a_lease_that_stays_unchanged_is_free(
+    writes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SECONDS_UNTIL_FREE", 0.1)
     if writes:
         dead(tmp_path, {"host": "elsewhere"})
     else:
         (tmp_path / "base--seed-0--pretraining.1").touch()
-    other = leases(tmp_path, free=0.1)
-    with other.hold(JOB, never) as has:
+    other = leases(tmp_path)
+    with other.hold(JOB) as has:
         assert not has
     time.sleep(0.15)
-    with other.hold(JOB, never) as has:
+    with other.hold(JOB) as has:
         assert has
 
 
@@ -119,7 +127,7 @@ def test_who_waits_for_a_job_has_it_once_it_is_given_back(tmp_path: Path) -> Non
         with leases(tmp_path).hold_when_free(JOB):
             order.append("second")
 
-    with leases(tmp_path).hold(JOB, never):
+    with leases(tmp_path).hold(JOB):
         waiting = threading.Thread(target=wait)
         waiting.start()
         time.sleep(0.3)
@@ -129,39 +137,40 @@ def test_who_waits_for_a_job_has_it_once_it_is_given_back(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_lease_that_is_renewed_is_not_taken_over(tmp_path: Path) -> None:
-    first, second = leases(tmp_path), leases(tmp_path, free=5.0)
+def test_a_lease_that_is_renewed_is_not_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SECONDS_UNTIL_FREE", 5.0)
+    first, second = leases(tmp_path), leases(tmp_path)
     first._owner["host"] = "elsewhere"  # so that only renewals tell that it lives
-    with first.hold(JOB, never):
+    with first.hold(JOB):
         end = time.monotonic() + 7.0
         while time.monotonic() < end:
-            with second.hold(JOB, never) as has:
+            with second.hold(JOB) as has:
                 assert not has
             time.sleep(0.1)
 
 
 def test_file_times_do_not_matter(tmp_path: Path) -> None:
-    first, second = leases(tmp_path), leases(tmp_path, free=30)
+    first, second = leases(tmp_path), leases(tmp_path)
     first._owner["host"] = "elsewhere"
-    with first.hold(JOB, never):
+    with first.hold(JOB):
         for path in tmp_path.glob("base--*"):
             os.utime(path, (0, 0))
-        with second.hold(JOB, never) as has:
+        with second.hold(JOB) as has:
             assert not has
 
 
-def test_a_worker_that_loses_its_lease_is_told(tmp_path: Path) -> None:
-    lost = threading.Event()
-    with leases(tmp_path).hold(JOB, lost.set):
+def test_a_worker_that_loses_its_lease_ends(tmp_path: Path, lost: threading.Event) -> None:
+    with leases(tmp_path).hold(JOB):
         (path,) = tmp_path.glob("base--*.1")
         path.with_suffix(".2").write_text(path.read_text())
         assert lost.wait(60)
+    lost.clear()
 
 
 def _take(directory: Path, start: Any, taken: "multiprocessing.Queue[bool]", answered: Any) -> None:
     mine = leases(directory)
     start.wait()
-    with mine.hold(JOB, never) as has:
+    with mine.hold(JOB) as has:
         taken.put(has)
         answered.wait()  # a job that is given back at once would be another worker's next
 
@@ -186,7 +195,7 @@ def test_a_worker_that_looked_long_ago_does_not_take_a_generation_that_has_passe
     dead(tmp_path, {})  # the slow worker sees generation 1, and wants to make generation 2
     for _ in range(2):  # meanwhile another one has the job, and then a third one, which removes generation 2
         dead(tmp_path, {})
-    with leases(tmp_path).hold(JOB, never) as has:
+    with leases(tmp_path).hold(JOB) as has:
         assert has
         assert slow._store.take("--".join(JOB.parts), 1, "{}") is None
         assert [path.suffix for path in tmp_path.glob("base--*")] == [".4"]
@@ -194,7 +203,7 @@ def test_a_worker_that_looked_long_ago_does_not_take_a_generation_that_has_passe
 
 def test_a_zombie_is_gone(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    with leases(tmp_path, renewal=100).hold(JOB, never):
+    with leases(tmp_path, renewal=100).hold(JOB):
         (path,) = tmp_path.glob("base--*")
         lease = json.loads(path.read_text())
     lease |= {"ended": False, "pid": child.pid, "process_began": _process_began(child.pid)}

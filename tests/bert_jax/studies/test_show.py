@@ -16,10 +16,6 @@ from bert_jax.workdir.grid import RESULT_FILE, TRIALS_DIRECTORY, write_trials
 from tests.bert_jax.studies.small_study import plan_of
 
 
-def never() -> None:
-    raise AssertionError("the lease was lost")
-
-
 def states(said: str) -> dict[str, str]:
     """The state of each job, by its path."""
     found: dict[str, str] = {}
@@ -58,7 +54,7 @@ def test_status_says_where_jobs_are_and_how_far(
     (tmp_path / tuned.path / TRIALS_DIRECTORY / "a" / RESULT_FILE).write_text("{}")
     write_trials(tmp_path / tuned.path, ["a", "b", "c"])
     leases = Leases(tmp_path / LEASES_DIRECTORY)
-    with leases.hold(mlm.path, never), leases.hold(tuned.path, never):
+    with leases.hold(mlm.path), leases.hold(tuned.path):
         show_status(plan, tmp_path)
     said = capsys.readouterr().out
     here = f"under way on {os.uname().nodename}, process {os.getpid()}"

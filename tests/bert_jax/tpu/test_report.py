@@ -6,10 +6,10 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from bert_jax.config import ParallelConfig
-from bert_jax.model.pretraining import abstract_params
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import MaskedLMAndNSP
 from bert_jax.objectives.experiment import Experiment
+from bert_jax.objectives.task import PretrainingTask
 from bert_jax.tpu.report import Report, TooLarge, compile_step
 from bert_jax.tpu.topology import open_slice
 from data_pipeline.config import DataConfig, Phase
@@ -41,7 +41,7 @@ def test_gradients_are_added_over_chips(report: Report) -> None:
     # Gradients of kernels are bfloat16, all others float32. That of the word embeddings is exchanged once, of
     # the position embeddings only the rows in use.
     in_use = dataclasses.replace(MODEL, max_position_embeddings=PHASE.max_seq_length)
-    params = flatten_dict(abstract_params(in_use))
+    params = flatten_dict(PretrainingTask(MaskedLMAndNSP(), in_use).abstract_params())
     expected = sum(leaf.size * (2 if path[-1] == "kernel" else 4) for path, leaf in params.items())
     assert expected <= exchanged <= 1.001 * expected
     # Each of four chips sends 3/4 of that twice, over two links of 50 GB/s.

@@ -6,7 +6,6 @@ import math
 import jax
 import pytest
 
-from bert_jax.model.pretraining import abstract_params
 from bert_jax.model.size import dense_parameters, encoder_parameters
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import OBJECTIVES, MaskedLM, MaskedLMAndNSP
@@ -31,7 +30,7 @@ def test_published_parameter_counts(name: str, published: int) -> None:
     model = EXPERIMENTS[name].model
     width = model.hidden_size
     assert encoder_parameters(model) + dense_parameters(model, width, width) == published
-    params = abstract_params(model)
+    params = PretrainingTask(MaskedLM(), model).abstract_params()
     assert count(params["encoder"]) + count(params["pooler"]) == published
     assert count(params) == MaskedLMAndNSP().num_parameters(model)
 
@@ -40,7 +39,7 @@ def test_published_parameter_counts(name: str, published: int) -> None:
 def test_published_parameter_counts_of_modern_bert(name: str, published: int) -> None:
     """149 M and 395 M in the paper; exactly, those of transformers' `ModernBertForMaskedLM`."""
     model = EXPERIMENTS[name].model
-    params = abstract_params(model)
+    params = PretrainingTask(MaskedLM(), model).abstract_params()
     assert count(params["encoder"]) + count(params["language_model"]) == published
     assert count(params) == MaskedLM().num_parameters(model)
 

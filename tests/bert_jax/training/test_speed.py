@@ -1,11 +1,16 @@
 """The time left is estimated from work, not steps; start-up time is not part of the first row."""
 
+import contextlib
 import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import pytest
 
-from bert_jax.training.speed import StartClock, Stopwatch
+from bert_jax.training.log import TrainingLog
+from bert_jax.training.speed import Stopwatch
 
 
 def work_left(step: int) -> float:
@@ -51,15 +56,17 @@ def test_time_before_the_beginning_is_left_out(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_evaluation_before_the_first_step_is_left_out(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    now = [100.0]
+    now = [150.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    clock, stopwatch = StartClock(time.perf_counter()), Stopwatch(jax.devices(), work_left)
-    now[0] += 50
-    clock.exclude(45)
-    clock.stop(stopwatch)
-    assert capsys.readouterr().out == "first step after 5.0 s, 0.0 s of them compiling\n"
+    task, run = SimpleNamespace(metrics=()), SimpleNamespace(num_train_steps=100)
+    program: Any = SimpleNamespace(task=task, run=run, devices=jax.devices())
+    log = TrainingLog(tmp_path, program, 0, work_left, began=100.0, seconds_compiled=2.0)
+    with contextlib.closing(log):
+        log.evaluation_row(0, {"loss": 1.0}, 45.0)
+        log.count_compiled_step(1, 1.5, 3.0)
+    assert "first step after 5.0 s, 3.5 s of them compiling\n" in capsys.readouterr().out
 
 
 def test_rates_are_of_all_steps_and_the_peak_of_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from data_pipeline.corpus.documents import open_corpus
 from data_pipeline.corpus.shards import make_shard, read_shard, write_shard
 from data_pipeline.corpus.tokenizer import load_vocabulary
 from data_pipeline.errors import Unfinished, UserError
-from data_pipeline.preparing import local_runner, shard_texts
+from data_pipeline.preparing import local_runner, shard_texts, summary
 from data_pipeline.preparing.inputs import Inputs, Source, find_inputs
 from data_pipeline.preparing.local_runner import LocalRunner
 from data_pipeline.preparing.partial import claim, partial_directory, publish
@@ -434,14 +434,15 @@ def test_no_sentence_of_a_long_document_is_lost(vocabulary):
 
 
 @pytest.mark.parametrize("size", [1 << 17, 4000])
-def test_share_of_duplicates_is_exact_or_close(size):
+def test_share_of_duplicates_is_exact_or_close(size, monkeypatch):
     """10,000 of the values come three times, and one comes 30,000 times."""
+    monkeypatch.setattr(summary, "_SKETCH_SIZE", size)
     draw = np.random.default_rng(0)
     values = draw.integers(0, 2**64, 50_000, dtype=np.uint64, endpoint=False)
     stream = np.concatenate([values, values[:10_000], values[:10_000], np.repeat(values[:1], 30_000)])
-    sketch = DuplicateSketch(size=size)
+    sketch = DuplicateSketch()
     for part in np.array_split(draw.permutation(stream), 37):
-        sketch.merge(DuplicateSketch(part, size))
+        sketch.merge(DuplicateSketch(part))
     assert sketch.fraction() == pytest.approx(0.5, abs=1e-12 if size > 50_000 else 0.02)
     assert len(sketch._lowest) <= size
     assert DuplicateSketch().fraction() == 0
