@@ -230,10 +230,8 @@ def _band(panel: Axes, points: Mapping[float, Sequence[float]], number: int, lab
     """A line through the means, and the range around it; a point and a bar where there is but one.
 
     Args:
-      panel: where it is drawn.
       points: place on the horizontal axis -> values.
       number: of the arm, which has its own colour with its own line or marker.
-      label: name of the arm.
     """
     again, of_colour = divmod(number, len(_COLOURS))
     colour, again = _COLOURS[of_colour], again % len(_LINES)
