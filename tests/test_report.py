@@ -503,6 +503,7 @@ def test_fractions_are_drawn_in_percent() -> None:
 
 def test_checkpoints_of_one_run_are_on_lines_of_their_own() -> None:
     runs = (SimpleNamespace(experiment="e", step=step, settings=(), given=()) for step in (1, 2))
-    scores: list[Any] = [SimpleNamespace(pretraining=run, variant="") for run in runs]
+    records = (SimpleNamespace(pretraining=run) for run in runs)
+    scores: list[Any] = [SimpleNamespace(record=record, variant="") for record in records]
     first, second = map(_line, scores)
     assert first != second

@@ -1,16 +1,12 @@
 """`bert-jax fill-mask --model DIR TEXT ...`: the likeliest tokens for each [MASK]."""
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 from bert_jax.cli.flags.fill_mask import FillMask
 from bert_jax.cli.model_source import open_source
 from bert_jax.inference.fill_mask import fill_mask
 from data_pipeline.checks import check_positive
 from data_pipeline.errors import UserError
-
-Guesses: TypeAlias = Sequence[tuple[str, float]]
-"""Tokens with their probabilities."""
 
 
 def run(args: FillMask) -> None:
@@ -23,7 +19,9 @@ def run(args: FillMask) -> None:
     model = open_source(args.source)
     guesses = [fill_mask(model, text, args.top_k) for text in args.texts]
     for text, masks in zip(args.texts, guesses, strict=True):
-        print_guesses(text, masks)
+        print(text)
+        for found in masks:
+            print(f"  {list_guesses(found)}")
 
 
 def _check_unicode(text: str) -> None:
@@ -34,13 +32,6 @@ def _check_unicode(text: str) -> None:
         raise UserError(f"the text {text!r} is not UTF-8; write it in UTF-8") from None
 
 
-def print_guesses(text: str, masks: Sequence[Guesses]) -> None:
-    """Prints what `fill_mask` returned for a text, a line for each [MASK]."""
-    print(text)
-    for guesses in masks:
-        print(f"  {list_guesses(guesses)}")
-
-
-def list_guesses(guesses: Guesses) -> str:
+def list_guesses(guesses: Sequence[tuple[str, float]]) -> str:
     """Tokens with their probabilities in one line, in quotes since a token may be a comma."""
     return ", ".join(f'"{token}" {probability:.1%}' for token, probability in guesses)

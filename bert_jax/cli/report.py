@@ -36,7 +36,7 @@ def run(args: Report) -> None:
     _check_files(args, pretrained, finetuned)
     groups = group_runs(map(read_run, pretrained))
     scores = [read_score(directory, args.metrics) for directory in finetuned]
-    if unused := args.metrics.keys() - {score.task for score in scores}:
+    if unused := args.metrics.keys() - {score.record.task for score in scores}:
         raise UserError(f"--metric names {min(unused)}, but no run of that task was given")
     if groups:
         _print_groups(groups)
@@ -157,7 +157,7 @@ def _show(cell: Cell | None) -> str:
 
 def _published(score: Score) -> float | None:
     """What a paper reports for a score's experiment as it is, in the unit of its metric; None if nothing."""
-    known = score.pretraining
+    known = score.record.pretraining
     if known is None or score.variant or known.experiment not in EXPERIMENTS:
         return None
     experiment = EXPERIMENTS[known.experiment]
@@ -172,7 +172,7 @@ def _published(score: Score) -> float | None:
         # What is published is of SQuAD 1.1, where every question has an answer.
         if measure.task == "squad" and any("HasAns_f1" in trial["metrics"] for trial in score.trials):
             continue
-        if (measure.task, measure.metric) == (score.task, score.metric.name):
+        if (measure.task, measure.metric) == (score.record.task, score.metric.name):
             return value if score.metric.in_percent else value / 100
     return None
 

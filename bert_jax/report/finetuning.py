@@ -19,7 +19,6 @@ from bert_jax.task import Metric
 from bert_jax.workdir.config_text import flatten
 from bert_jax.workdir.finetuning import FineTuningRecord, read_record
 from bert_jax.workdir.grid import RESULTS_FILE, find_trial, warn_if_unfinished
-from bert_jax.workdir.pretraining_identity import Pretraining
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.json_text import load_json
 
@@ -32,19 +31,11 @@ class Score:
     """The result of one `bert-jax finetune`, of one pretrained model on one task."""
 
     directory: Path
-    task: str
-    model: str
-    """Name of the pretrained model: its directory's name."""
-    fingerprint: str
-    """Hash of the pretrained parameters; names can be equal, since many directories are called `export`."""
-    pretraining: Pretraining | None
-    """Which run the pretrained model comes from; None if that is not known."""
+    record: FineTuningRecord
     variant: str
     """What the head sees and what is frozen, where that is not the last layer of a fine-tuned encoder."""
     data: str
     """Name of the data set: the last part of `--data`."""
-    dev_fingerprint: str
-    """Hash of the encoded development set."""
     encoding: str
     """Hash of the tokenizer and of the settings that decide how texts become rows. Where it differs, the
     fingerprints of the same development set differ too."""
@@ -124,13 +115,9 @@ def read_score(directory: Path, metrics: Mapping[str, str]) -> Score:
         )
     return Score(
         directory=directory,
-        task=record.task,
-        model=record.trained_from,
-        fingerprint=record.model_fingerprint,
-        pretraining=record.pretraining,
+        record=record,
         variant=_variant(record.config),
         data=_data_name(record),
-        dev_fingerprint=record.dev_fingerprint,
         encoding=_encoding(trial, record),
         metric=metric,
         row=row,
@@ -186,10 +173,12 @@ def find_columns(scores: Sequence[Score]) -> list[Column]:
             groups.append([score])
         else:
             group.append(score)
-    names = [_name(group, [other for other in groups if other[0].task == group[0].task]) for group in groups]
-    return [
-        Column(group[0].task, group[0].metric, name, group) for group, name in zip(groups, names, strict=True)
-    ]
+    columns = []
+    for group in groups:
+        task = group[0].record.task
+        namesakes = [other for other in groups if other[0].record.task == task]
+        columns.append(Column(task, group[0].metric, _name(group, namesakes), group))
+    return columns
 
 
 def _belongs(score: Score, group: Sequence[Score]) -> bool:
@@ -197,10 +186,10 @@ def _belongs(score: Score, group: Sequence[Score]) -> bool:
 
     Models with different vocabularies encode the same set differently; then the set's name is compared.
     """
-    if (score.task, score.metric) != (group[0].task, group[0].metric):
+    if (score.record.task, score.metric) != (group[0].record.task, group[0].metric):
         return False
-    if alike := {other.dev_fingerprint for other in group if other.encoding == score.encoding}:
-        return score.dev_fingerprint in alike
+    if alike := {other.record.dev_fingerprint for other in group if other.encoding == score.encoding}:
+        return score.record.dev_fingerprint in alike
     # The same benchmark's directory is in upper or lower case, depending on where it was fetched.
     return score.data.lower() in {other.data.lower() for other in group}
 
@@ -243,27 +232,28 @@ def by_line(scores: Sequence[Score], columns: Sequence[Column]) -> dict[str, dic
 
 def _line(score: Score) -> tuple[Any, ...]:
     """What scores of one line have in common."""
-    known = score.pretraining
+    known = score.record.pretraining
     if known is None:
-        return (score.fingerprint, score.variant)
+        return (score.record.model_fingerprint, score.variant)
     return (known.experiment, known.step, known.settings, known.given, score.variant)
 
 
 def _repeat(score: Score) -> Any:
     """What tells the scores of one line and column apart: the pretraining's seed, or else the model."""
-    return score.pretraining.seed if score.pretraining else score.fingerprint
+    known = score.record.pretraining
+    return known.seed if known else score.record.model_fingerprint
 
 
 def _distinct_names(firsts: Sequence[Score]) -> list[str]:
     """A name for each line: the experiment or the model, then the variant, and what else tells it apart."""
-    ways: tuple[Callable[[Score], str], ...] = (
-        lambda score: score.pretraining.experiment if score.pretraining else score.model,
-        lambda score: score.model,
-        lambda score: f"{score.model} {score.fingerprint[:8]}",
+    ways: tuple[Callable[[FineTuningRecord], str], ...] = (
+        lambda record: record.pretraining.experiment if record.pretraining else record.trained_from,
+        lambda record: record.trained_from,
+        lambda record: f"{record.trained_from} {record.model_fingerprint[:8]}",
     )
     names = [""] * len(firsts)
     for way in ways:
-        tried = [(way(score), score.variant) for score in firsts]
+        tried = [(way(score.record), score.variant) for score in firsts]
         for number, name in enumerate(tried):
             text = "\n".join(filter(None, name))
             if not names[number] and tried.count(name) == 1 and text not in names:
@@ -277,20 +267,20 @@ def table(scores: Sequence[Score]) -> list[dict[str, Any]]:
     return [
         {
             "run": str(score.directory),
-            "model": score.model,
-            "model_fingerprint": score.fingerprint[:12],
-            "experiment": score.pretraining.experiment if score.pretraining else "",
-            "pretraining_seed": score.pretraining.seed if score.pretraining else "",
+            "model": record.trained_from,
+            "model_fingerprint": record.model_fingerprint[:12],
+            "experiment": record.pretraining.experiment if record.pretraining else "",
+            "pretraining_seed": record.pretraining.seed if record.pretraining else "",
             "variant": score.variant,
-            "task": score.task,
+            "task": record.task,
             "data": score.data,
-            "dev_fingerprint": score.dev_fingerprint[:12],
+            "dev_fingerprint": record.dev_fingerprint[:12],
             **{name: trial[name] for name in ("learning_rate", "batch_size", "epochs", "seed")},
             **({"layer": trial.get("layer", "")} if has_layers else {}),
             "metric": score.metric.name,
             "score": trial["metrics"].get(score.metric.name),
             **trial["metrics"],
         }
-        for score in scores
+        for score, record in ((score, score.record) for score in scores)
         for trial in score.trials
     ]

@@ -46,9 +46,6 @@ def check_data(
     """Reads the tasks of what is left to measure.
 
     Args:
-      plan: of the study.
-      directory: of the study.
-      corpus: of the study.
       tasks: directory of the tasks' files.
       retry: whether failed jobs are left, too.
 

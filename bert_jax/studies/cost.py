@@ -154,7 +154,6 @@ def costs(plan: Plan, loaded: Mapping[tuple[str, str], Loaded], speed: Speed) ->
     """What each job of a plan costs; of measures other than fine-tuning 0, since they take little.
 
     Args:
-      plan: of the study.
       loaded: `MeasuringJob.data_key` -> its data, as `check_data` returns it.
       speed: of pretraining; fine-tuning is taken to be as fast as the first phase.
     """

@@ -45,7 +45,7 @@ def _difference_rows(table: StudyTable) -> Iterator[Sequence[Any]]:
     """A line for each column of each two arms that are compared, in the order of the study."""
     yield "arm", "compared_with", "column", "difference", "low", "high", "seeds", "items", "paper"
     compared = [
-        (arm, table.base, column, cell.difference, cell.published_difference)
+        (arm, table.study.base, column, cell.difference, cell.published_difference)
         for (arm, column), cell in table.cells.items()
     ]
     compared += [

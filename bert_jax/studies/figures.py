@@ -53,16 +53,17 @@ Position: TypeAlias = Callable[[Experiment, int], float]
 def draw_figures(results: StudyResults, table: StudyTable) -> dict[str, Figure]:
     """Name of a file -> figure, of those that the results have something for."""
     found: dict[str, Figure] = {}
-    arms = results.experiments.values()
+    experiments = results.plan.experiments
+    arms = experiments.values()
     measured = {heading: cells for heading, cells in table.by_step.items() if cells}
     series = {heading: cells for heading, cells in measured.items() if several_steps(cells)}
     with matplotlib.rc_context(_STYLE):
         if any(cell.difference for cell in table.cells.values()):
             found["differences"] = _differences(table)
         if measured and _differ([run_flops(experiment) for experiment in arms]):
-            found["scores-flops"] = _scores(results, measured, "FLOPs of pretraining", flops_done)
+            found["scores-flops"] = _scores(experiments, measured, "FLOPs of pretraining", flops_done)
         if series:
-            found["scores-steps"] = _scores(results, series, "pretraining steps", _steps)
+            found["scores-steps"] = _scores(experiments, series, "pretraining steps", _steps)
         if any(run.heldout for run in results.runs):
             found["pretraining-steps"] = _pretraining(results, "steps", _steps)
             if _differ([flops_done(experiment, 1) for experiment in arms]):
@@ -127,15 +128,16 @@ def _panels(count: int, height: float = 2.8) -> tuple[Figure, list[Axes]]:
 
 def _differences(table: StudyTable) -> Figure:
     """For each column the differences to the base, with their intervals, and the paper's as a diamond."""
-    arms = [arm for arm in table.arms if arm != table.base]
-    figure, panels = _panels(len(table.columns), 0.9 + 0.28 * len(arms))
-    for panel, column in zip(panels, table.columns, strict=True):
+    study, all_arms = table.study, list(table.study.arms)
+    arms = [arm for arm in all_arms if arm != study.base]
+    figure, panels = _panels(len(study.measures), 0.9 + 0.28 * len(arms))
+    for panel, column in zip(panels, study.measures, strict=True):
         for row, arm in enumerate(arms):
             cell = table.cells.get((arm, column.column))
             if cell is None:
                 continue
             if cell.difference is not None:
-                colour = _COLOURS[table.arms.index(arm) % len(_COLOURS)]
+                colour = _COLOURS[all_arms.index(arm) % len(_COLOURS)]
                 inside = colour if cell.difference.is_distinguishable else _PAPER
                 if cell.difference.interval:
                     panel.plot(cell.difference.interval, (row, row), color=colour, linewidth=2)
@@ -145,7 +147,7 @@ def _differences(table: StudyTable) -> Figure:
         panel.axvline(0, color=_INK, linewidth=0.8, alpha=0.6)
         panel.set_yticks(range(len(arms)), arms)
         panel.set_ylim(len(arms) - 0.5, -0.5)
-        panel.set_title(f"{column.column}: difference to {table.base}")
+        panel.set_title(f"{column.column}: difference to {study.base}")
     ours: dict[str, Any] = {"color": _COLOURS[6], "marker": "o"}
     differences = [cell.difference for cell in table.cells.values() if cell.difference]
     handles = []
@@ -164,18 +166,16 @@ def _differences(table: StudyTable) -> Figure:
 
 
 def _scores(
-    results: StudyResults,
+    experiments: Mapping[str, Experiment],
     by_column: Mapping[str, Mapping[tuple[str, int], Cell]],
     label: str,
     position: Position,
 ) -> Figure:
     """For each column the arms by what their pretraining cost; bars and bands are the range of the seeds."""
     figure, panels = _panels(len(by_column))
-    at_the_end = [
-        position(experiment, experiment.num_train_steps) for experiment in results.experiments.values()
-    ]
+    at_the_end = [position(experiment, experiment.num_train_steps) for experiment in experiments.values()]
     for panel, (heading, cells) in zip(panels, by_column.items(), strict=True):
-        for number, (arm, experiment) in enumerate(results.experiments.items()):
+        for number, (arm, experiment) in enumerate(experiments.items()):
             steps = sorted(step for other, step in cells if other == arm)
             points = {position(experiment, step): list(cells[arm, step].values.values()) for step in steps}
             _band(panel, points, number, arm)
@@ -191,12 +191,13 @@ def _scores(
 
 def _pretraining(results: StudyResults, label: str, position: Position) -> Figure:
     """The held-out metrics of pretraining; bands are the range of the seeds."""
+    experiments = results.plan.experiments
     # Metrics of one name may differ: the generator of `rtd` has an `mlm_accuracy` of its own.
-    metrics = list(dict.fromkeys(m for run in results.experiments.values() for m in run.objective.metrics))
+    metrics = list(dict.fromkeys(m for run in experiments.values() for m in run.objective.metrics))
     labels = [metric.label for metric in metrics]
     figure, panels = _panels(len(metrics))
     for panel, metric in zip(panels, metrics, strict=True):
-        for number, (arm, experiment) in enumerate(results.experiments.items()):
+        for number, (arm, experiment) in enumerate(experiments.items()):
             if metric not in experiment.objective.metrics:
                 continue
             runs = [run for run in results.runs if run.arm == arm]
@@ -229,10 +230,8 @@ def _band(panel: Axes, points: Mapping[float, Sequence[float]], number: int, lab
     """A line through the means, and the range around it; a point and a bar where there is but one.
 
     Args:
-      panel: where it is drawn.
       points: place on the horizontal axis -> values.
       number: of the arm, which has its own colour with its own line or marker.
-      label: name of the arm.
     """
     again, of_colour = divmod(number, len(_COLOURS))
     colour, again = _COLOURS[of_colour], again % len(_LINES)

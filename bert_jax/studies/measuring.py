@@ -45,7 +45,6 @@ def finetune_arguments(
     Args:
       task: as `bert-jax finetune` calls it.
       flags: name of a flag, with "_" for "-" -> value.
-      model: the pretrained model.
       data: what --data names.
       output: directory of the trials.
 
@@ -91,7 +90,6 @@ def measure(job: MeasuringJob, directory: Path, tasks: str) -> tuple[dict[str, A
     """Does a measure; what it did before an interruption is not done again.
 
     Args:
-      job: what to measure.
       directory: of the study.
       tasks: directory of the tasks' files.
 

@@ -79,7 +79,6 @@ def find_places(plan: Plan, num_workers: int | None, *, distributed: bool) -> Se
     The study is done when a worker of the first round exits with 0.
 
     Args:
-      plan: of the study.
       num_workers: how many; of several chips, at most how many in the measuring round. None: one for each
         chip, and on a CPU one for each core, as far as memory allows.
       distributed: whether other machines take part in each pretraining.

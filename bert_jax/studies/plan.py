@@ -117,8 +117,6 @@ def make_plan(
     """Every job of a study.
 
     Args:
-      study: arms and measures.
-      scale_name: what the scale is called.
       scale: seeds, and what it changes.
       changes: settings of every experiment, after those of scale and arm, such as `data.corpus`.
       budget_flops: floating-point operations of each pretraining, from which the steps follow; None: those

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from bert_jax.studies.csv_files import CSV_FILE, DIFFERENCES_FILE
+from bert_jax.studies.plan import Plan
 from bert_jax.studies.results import StudyResults
 from bert_jax.studies.statistics import FEWEST_SEEDS, Difference, least_distinguishable
 from bert_jax.studies.tables import Cell, StudyTable, Verdict, several_steps
@@ -71,18 +72,20 @@ class TextCell:
 
 def make_view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
     """What both templates show, and the terminal shows a part of, by name."""
-    columns = [column.column for column in table.columns]
-    decimals = {column.column: _decimals(table, column) for column in table.columns}
+    plan, study = results.plan, table.study
+    columns = [column.column for column in study.measures]
+    decimals = {column.column: _decimals(table, column) for column in study.measures}
     rows = [
         (arm, [_text_cell(table.cells.get((arm, heading)), decimals[heading]) for heading in columns])
-        for arm in table.arms
+        for arm in study.arms
     ]
     return {
+        "plan": plan,
         "results": results,
-        "seeds": results.scale.seeds,
+        "seeds": plan.scale.seeds,
         "fewest_seeds": FEWEST_SEEDS,
         "only_guessing": _only_guessing(results),
-        "base": table.base,
+        "base": study.base,
         "columns": columns,
         "has_paper": any(cell.published is not None for cell in table.cells.values()),
         "rows": rows,
@@ -91,21 +94,21 @@ def make_view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
             for pair, of in table.between_arms.items()
         ],
         "notes": _grouped_notes(rows, columns),
-        "least_differences": _least_differences(table, decimals) if len(table.arms) == 1 else [],
-        "noise": _NOISE.format(table.base),
+        "least_differences": _least_differences(table, decimals) if len(study.arms) == 1 else [],
+        "noise": _NOISE.format(study.base),
         "findings": list(_findings(table)),
         "by_step": {
             heading: _by_step(table, heading, decimals[heading])
             for heading, cells in table.by_step.items()
             if several_steps(cells)
         },
-        "settings": _settings(results, table.base),
-        "has_claims": any(arm.claim for arm in results.study.arms.values()),
+        "settings": _settings(plan),
+        "has_claims": any(arm.claim for arm in study.arms.values()),
         "costs": _costs(results),
-        "shared": _shared(results),
-        "captions": _captions(results),
+        "shared": _shared(plan),
+        "captions": _captions(plan),
         "how_to_read": _HOW_TO_READ,
-        "higher": {column.column: column.higher_is_better for column in table.columns},
+        "higher": {column.column: column.higher_is_better for column in study.measures},
     }
 
 
@@ -113,7 +116,7 @@ def _least_differences(table: StudyTable, decimals: Mapping[str, int]) -> list[t
     """Numbers of seeds, and for each column how far apart two arms like the base must then be."""
 
     def text(heading: str, seeds: int) -> str:
-        cell = table.cells.get((table.base, heading))
+        cell = table.cells.get((table.study.base, heading))
         if cell is None or cell.stdev is None:
             return "-"
         return f"{least_distinguishable(cell.stdev, seeds):.{max(decimals[heading], 2)}f}"
@@ -129,7 +132,7 @@ def _by_step(
     steps, arms = sorted({step for _, step in cells}), {arm for arm, _ in cells}
     rows = [
         (arm, [_text_cell(cells.get((arm, step)), decimals) for step in steps])
-        for arm in table.arms
+        for arm in table.study.arms
         if arm in arms
     ]
     return [f"{step:,}" for step in steps], rows
@@ -232,15 +235,15 @@ def _findings(table: StudyTable) -> Iterator[str]:
             yield f"{heading}: the paper's order is {'; '.join(parts)}."
 
 
-def _settings(results: StudyResults, base: str) -> list[tuple[str, str, str]]:
+def _settings(plan: Plan) -> list[tuple[str, str, str]]:
     """Each arm but the base, in which settings it differs from the base, and what its source claims."""
-    arms, of_scale = results.study.arms, results.scale.finetuning
+    arms, of_scale = plan.study.arms, plan.scale.finetuning
     of_arms = {}
-    for name, experiment in results.experiments.items():
+    for name, experiment in plan.experiments.items():
         settings = {k: v for k, v in flatten(experiment).items() if k not in _NOT_OF_AN_ARM}
         finetuning = {k: v for k, v in arms[name].finetuning.items() if k not in of_scale}
         of_arms[name] = settings | {f"fine-tuning {k}": v for k, v in finetuning.items()}
-    of_base = of_arms.pop(base)
+    of_base = of_arms.pop(plan.study.base)
     rows = []
     for name, settings in of_arms.items():
         both = {key: (settings.get(key, "-"), of_base.get(key, "-")) for key in {**settings, **of_base}}
@@ -249,9 +252,9 @@ def _settings(results: StudyResults, base: str) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _captions(results: StudyResults) -> dict[str, tuple[str, str]]:
+def _captions(plan: Plan) -> dict[str, tuple[str, str]]:
     """`CAPTIONS`, with a warning where the held-out metrics of the arms do not compare."""
-    if len({experiment.data for experiment in results.experiments.values()}) == 1:
+    if len({experiment.data for experiment in plan.experiments.values()}) == 1:
         return CAPTIONS
     return {
         name: (title, f"{caption} {_OTHER_QUESTIONS}" if name.startswith("pretraining") else caption)
@@ -259,9 +262,9 @@ def _captions(results: StudyResults) -> dict[str, tuple[str, str]]:
     }
 
 
-def _shared(results: StudyResults) -> list[tuple[str, str]]:
+def _shared(plan: Plan) -> list[tuple[str, str]]:
     """Pairs of arms whose pretraining is the same one."""
-    pairs = itertools.combinations(results.experiments.items(), 2)
+    pairs = itertools.combinations(plan.experiments.items(), 2)
     return [(one, other) for (one, settings), (other, others) in pairs if settings == others]
 
 
@@ -276,7 +279,7 @@ def _only_guessing(results: StudyResults) -> dict[str, list[int]]:
 
 def _costs(results: StudyResults) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for arm, experiment in results.experiments.items():
+    for arm, experiment in results.plan.experiments.items():
         runs = [run for run in results.runs if run.arm == arm]
         devices = ", ".join(dict.fromkeys(run.devices for run in runs if run.devices))
         size = experiment.objective.num_parameters(experiment.model)

@@ -6,10 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax.objectives.experiment import Experiment
 from bert_jax.studies.directory import JOB_FILE, Ended, read_ended
 from bert_jax.studies.plan import MeasuringJob, Plan, PretrainingJob
-from bert_jax.study import Scale, Study
 from bert_jax.task import only_guesses
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
 from data_pipeline.errors import UserError
@@ -70,18 +68,9 @@ class PretrainedRun:
 class StudyResults:
     """A study at one scale, complete or not."""
 
-    study: Study
-    """At this scale (`Study.at`)."""
-    scale_name: str
-    scale: Scale
-    """With what the command line changed."""
-    experiments: Mapping[str, Experiment]
-    """Arm -> its settings at this scale, with seed 0."""
-    changed: Sequence[str]
-    """`Plan.changed`."""
+    plan: Plan
     runs: Sequence[PretrainedRun]
     measurements: Sequence[Measurement]
-    num_jobs: int
     num_done: int
     failed: Mapping[str, str]
     """Path of a job -> why it failed, in one line."""
@@ -95,11 +84,7 @@ def collect(plan: Plan, directory: Path) -> StudyResults:
     """
     ended = {job.path: read_ended(directory / job.path) for job in plan.jobs}
     return StudyResults(
-        study=plan.study,
-        scale_name=plan.scale_name,
-        scale=plan.scale,
-        experiments=plan.experiments,
-        changed=plan.changed,
+        plan=plan,
         runs=[
             _pretrained(directory, arm, seed, run, ended[run.path]) for (arm, seed), run in plan.runs.items()
         ],
@@ -110,7 +95,6 @@ def collect(plan: Plan, directory: Path) -> StudyResults:
             if (found := ended[job.path]) is not None
             for measurement in _measurements(directory, arm, seed, job, found)
         ],
-        num_jobs=len(plan.jobs),
         num_done=sum(found is not None and not found.error for found in ended.values()),
         failed={str(path): found.error for path, found in ended.items() if found and found.error},
     )

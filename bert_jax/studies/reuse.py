@@ -25,8 +25,6 @@ def find_reusable(
     """The pretrainings that are neither begun nor done, and that another study has done.
 
     Args:
-      plan: of the study.
-      directory: of the study.
       others: directories of other studies; the first that has a run counts.
       corpus: fingerprint of the corpus.
 

@@ -235,5 +235,5 @@ def _report(args: RunStudy, plan: Plan) -> int:
     print(f"report: {', '.join(str(directory / name) for name in (MARKDOWN_FILE, PAGE_FILE, CSV_FILE))}")
     for path, error in results.failed.items():
         print(f"failed: {path}: {error}; --retry tries again", file=sys.stderr)
-    is_left = results.num_done + len(results.failed) < results.num_jobs
+    is_left = results.num_done + len(results.failed) < len(plan.jobs)
     return exit_status.FAILED if results.failed and not (args.leave_when_idle and is_left) else 0

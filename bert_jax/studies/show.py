@@ -33,9 +33,6 @@ def show_plan(
     """Prints every job with what it costs, and the sum of those that are left.
 
     Args:
-      plan: of the study.
-      directory: of the study.
-      costs: of each job.
       reusable: where another study has done a job.
       where: how many workers will work side by side on this machine, or the name of a TPU slice.
       retry: whether failed jobs will be tried again.

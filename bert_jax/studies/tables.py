@@ -17,7 +17,7 @@ from bert_jax.studies.directory import JOB_FILE
 from bert_jax.studies.results import Measurement, StudyResults
 from bert_jax.studies.statistics import Difference, paired_difference
 from bert_jax.studies.weighted_metrics import Statistic, statistic_of
-from bert_jax.study import Measure, Probe
+from bert_jax.study import Measure, Probe, Study
 from data_pipeline.errors import bad_input
 
 Verdict = Literal["reproduced", "reversed", "undecided with these seeds"]
@@ -78,9 +78,8 @@ class Order:
 class StudyTable:
     """The table of a study."""
 
-    base: str
-    columns: tuple[Measure, ...]
-    arms: tuple[str, ...]
+    study: Study
+    """At its scale (`Study.at`); its measures are the columns."""
     cells: Mapping[tuple[str, str], Cell]
     """(arm, heading of a column) -> its cell at the end of pretraining; arms that are not measured so have
     none."""
@@ -94,20 +93,20 @@ class StudyTable:
 
 def make_table(results: StudyResults) -> StudyTable:
     """The table of the results so far."""
-    study, columns, base = results.study, results.study.measures, results.study.base
+    plan, study, base = results.plan, results.plan.study, results.plan.study.base
     cells, by_step, orders = {}, {}, {}
     pairs = [(name, arm.compared_with) for name, arm in study.arms.items() if arm.compared_with]
     between_arms: dict[tuple[str, str], dict[str, Difference | None]] = {pair: {} for pair in pairs}
-    for column in columns:
+    for column in study.measures:
         published = {arm: row[column.column] for arm, row in study.published.items() if column.column in row}
-        by_arm = {arm: _last(results, arm, column) for arm in results.experiments}
+        by_arm = {arm: _last(results, arm, column) for arm in study.arms}
         for arm, measured in by_arm.items():
             if not measured and not _will_be_measured(results, arm, column):
                 continue
             cells[arm, column.column] = _cell(
                 measured,
                 column,
-                results.scale.seeds,
+                plan.scale.seeds,
                 None if arm == base else _difference(by_arm[base], measured, column),
                 published.get(arm),
                 # 82.1 - 84.4 is -2.3.
@@ -119,7 +118,7 @@ def make_table(results: StudyResults) -> StudyTable:
             between_arms[arm, other][column.column] = _difference(by_arm[other], by_arm[arm], column)
         by_step[column.column] = _cells_by_step(results, column, base)
         orders[column.column] = tuple(_orders(by_arm, published, column))
-    return StudyTable(base, columns, tuple(results.experiments), cells, by_step, orders, between_arms)
+    return StudyTable(study, cells, by_step, orders, between_arms)
 
 
 def several_steps(cells: Mapping[tuple[str, int], Cell]) -> bool:
@@ -136,7 +135,7 @@ def _cells_by_step(results: StudyResults, column: Measure, base: str) -> dict[tu
     cells = {}
     for (arm, step), mine in measured.items():
         difference = None if arm == base else _difference(measured.get((base, step), ()), mine, column)
-        cells[arm, step] = _cell(mine, column, results.scale.seeds, difference)
+        cells[arm, step] = _cell(mine, column, results.plan.scale.seeds, difference)
     return cells
 
 
@@ -166,12 +165,12 @@ def _will_be_measured(results: StudyResults, arm: str, column: Measure) -> bool:
     mine = [m for m in results.measurements if (m.arm, m.measure) == (arm, column.name)]
     if mine and not any(_is_shown(m, column) for m in mine):
         return False
-    return results.study.arms[arm].has(column)
+    return results.plan.study.arms[arm].has(column)
 
 
 def _last(results: StudyResults, arm: str, column: Measure) -> list[Measurement]:
     """The measurements of an arm at the end of its pretraining that a column shows."""
-    step = results.experiments[arm].num_train_steps
+    step = results.plan.experiments[arm].num_train_steps
     return [m for m in results.measurements if (m.arm, m.step) == (arm, step) and _is_shown(m, column)]
 
 

@@ -60,8 +60,6 @@ def work(
     """Does the jobs that no other worker does.
 
     Args:
-      plan: of the study.
-      directory: of the study.
       tasks: directory of the tasks' files.
       place: which of the jobs this worker does.
       after_job: called after each job of this worker.

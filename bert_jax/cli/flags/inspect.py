@@ -55,10 +55,7 @@ class Inspect:
             check_seed("--seed", self.seed)
         check_not_negative("--sequences", self.sequences)
         check_not_negative("--examples", self.examples)
-        if self.step is not None:
-            self._check_of_a_step()
-
-    def _check_of_a_step(self) -> None:
         given = (name for name in _NOT_OF_A_STEP if getattr(self, name) != getattr(Inspect, name))
-        if flags := ", ".join(f"--{name.replace('_', '-')}" for name in given):
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        if flags and self.step is not None:
             raise UserError(f"--step shows what the run was given; leave {flags} out")

@@ -36,8 +36,8 @@ def results(measured: Sequence[Measurement], num_seeds: int = 3, **fields: Any) 
     scale = dataclasses.replace(
         STUDY.scales["tiny"], seeds=num_seeds, note="Small, so <b>nothing</b> follows."
     )
-    study = dataclasses.replace(STUDY, **fields)
     plan = make_plan(STUDY, "tiny", scale, {})
+    plan = dataclasses.replace(plan, study=dataclasses.replace(STUDY, **fields))
     runs = [
         PretrainedRun(
             arm,
@@ -49,6 +49,4 @@ def results(measured: Sequence[Measurement], num_seeds: int = 3, **fields: Any) 
         )
         for arm, seed in plan.runs
     ]
-    return StudyResults(
-        study, "tiny", scale, plan.experiments, (), runs, measured, 14, 13, {"mlm/seed-1": "NaN & so"}
-    )
+    return StudyResults(plan, runs, measured, len(plan.jobs) - 1, {"mlm/seed-1": "NaN & so"})
