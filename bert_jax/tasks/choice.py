@@ -103,13 +103,13 @@ class Settings(Flags, TaskSettings):
 
     def predict_file(self, job: Prediction) -> int:
         """Predicts a file in one of the forms of the training data; its labels are ignored."""
-        read, example = open_choices(job.input, self.encoding)
+        read, example = open_choices(job.input, job.encoding)
 
         def parse(record: Record) -> ChoiceExample:
             return example(record.without("label"))
 
         predict = functools.partial(self._predict, model=job.model)
-        return predict_records(job, read, parse, predict, encoding=self.encoding)
+        return predict_records(job, read, parse, predict)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts dicts {"context", "choices"}, optionally with "question"."""

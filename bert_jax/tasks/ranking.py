@@ -188,10 +188,10 @@ class Settings(Flags, TaskSettings):
 
         Rows of a table are written with their rank and score, the best candidate of each query first.
         """
-        form = RecordForm(job.input, encoding=self.encoding)
+        form = RecordForm(job.input, job.encoding)
 
         def read() -> Iterator[tuple[list[Record], RankingQuery]]:
-            for records in split_queries(job.input, encoding=self.encoding):
+            for records in split_queries(job.input, encoding=job.encoding):
                 form.check(records[0])
                 yield records, read_candidates(records)
 
@@ -203,7 +203,7 @@ class Settings(Flags, TaskSettings):
                     for (records, query), row in zip(part, scores, strict=True)
                 ]
 
-        return job.write_text(parts(), self.encoding)
+        return job.write_text(parts())
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts dicts {"query", "candidates"}."""
