@@ -27,8 +27,8 @@ def test_the_best_answers_are_shown_and_all_are_written(
     tokenizer = make_tokenizer(tmp_path / "tokenizer")
     queries = read_queries(tmp_path / "dev.tsv")
     encoded = encode_queries(queries, tokenizer, 8)
-    train = ranking_rows(read_ranking(tmp_path / "train.tsv"), tokenizer, 8)
-    data = RankingData(train, {"dev": queries}, {"dev": encoded})
+    train = ranking_rows(read_ranking(tmp_path / "train.tsv", ["query", "positive"]), tokenizer, 8)
+    data = RankingData(train, {"dev": encoded})
 
     def count_pieces(rows: Rows):  # type: ignore[no-untyped-def]
         """Encodes a text as the unit vector of its piece counts."""

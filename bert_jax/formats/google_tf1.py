@@ -164,28 +164,27 @@ def from_config(fields: Mapping[str, Any], path: Path) -> ModelConfig:
     model = make_model_config(fields, SIZES, path)
     if _OURS not in fields:
         return model
-    try:
-        ours = {name: fields[_OURS][name] for name in ("activation", "layer_norm_epsilon")}
-    except (KeyError, TypeError):
-        raise _foreign_entry(path) from None
+    ours = {name: _our_setting(fields, name, path) for name in ("activation", "layer_norm_epsilon")}
     return dataclasses.replace(model, **ours)
 
 
-def _foreign_entry(path: Path) -> UserError:
-    return UserError(f"{path} has an entry {_OURS!r} that `bert-jax convert` did not write")
+def _our_setting(fields: Mapping[str, Any], name: str, path: Path) -> Any:
+    """A setting that `to_config` stored. Raises UserError if the entry is of another form."""
+    try:
+        return fields[_OURS][name]
+    except (KeyError, TypeError):
+        raise UserError(f"{path} has an entry {_OURS!r} that `bert-jax convert` did not write") from None
 
 
 def read_vocabulary(directory: Path) -> Vocabulary:
     """Reads the vocabulary alone. Raises UserError if a file is missing or damaged."""
-    fields = read_object(directory / CONFIG_FILE)
+    config = directory / CONFIG_FILE
+    fields = read_object(config)
     file = directory / FILES["wordpiece"]
     if not file.is_file():
         raise UserError(f"{directory} has no {file.name}; copy the one that the model was trained with there")
     content = file.read_bytes()
-    try:
-        casing = fields[_OURS]["casing"] if _OURS in fields else guess_casing(content, file)
-    except (KeyError, TypeError):
-        raise _foreign_entry(directory / CONFIG_FILE) from None
+    casing = _our_setting(fields, "casing", config) if _OURS in fields else guess_casing(content, file)
     return Vocabulary("wordpiece", casing, content)
 
 

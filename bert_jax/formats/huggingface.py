@@ -4,6 +4,7 @@ Their linear layers store kernels as [out, in] where flax has [in, out], with th
 Apart from that mostly names differ, which are those of a family (`families/`).
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from tokenizers import Tokenizer
 
 from bert_jax.finetuning_config import TransformersHead
 from bert_jax.formats.families import FAMILIES, nearest_family
-from bert_jax.formats.families.family import Family, TaskClass
+from bert_jax.formats.families.family import Family, TaskClass, linear
 from bert_jax.formats.google_tf1 import CONFIG_FILE as GOOGLE_CONFIG_FILE
 from bert_jax.formats.huggingface_tokenizer import read_tokenizer, special_id, write_tokenizer
 from bert_jax.formats.huggingface_weights import WEIGHTS_FILE, read_weights, weight_files
@@ -216,25 +217,15 @@ def _tensors(model: PretrainedModel) -> dict[str, np.ndarray]:
             f"transformers has no {family.name} with pooler {pooler}, only {', '.join(family.poolers)}; "
             + ("bert-jax predict applies it" if model.head else "`bert-jax convert --format npz` writes it")
         )
-    table = family.entries(model.config)
     if model.head is None:
         left_out = {"pooler"} if _bert_class(model) in _WITHOUT_POOLER else set()
-        return to_tensors({part: model.params[part] for part in model.params.keys() - left_out}, table)
+        params = {part: model.params[part] for part in model.params.keys() - left_out}
+        return to_tensors(params, family.entries(model.config))
     task = _task_class(model, model.head)
-    if task.pooler is not None:
-        table = [
-            entry._replace(name=f"{task.pooler}.{'weight' if entry.path[-1] == 'kernel' else 'bias'}")
-            if entry.path[:2] == ("pooler", "dense")
-            else entry
-            for entry in table
-        ]
-    return to_tensors(model.params, table) | _output_layer(task.layer, model.head.params["classifier"])
-
-
-def _output_layer(name: str, layer: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The new layer of a fine-tuned model, in torch's layout."""
-    kernel = np.ascontiguousarray(np.asarray(layer["kernel"]).T)
-    return {f"{name}.weight": kernel, f"{name}.bias": np.asarray(layer["bias"])}
+    table = (*family.table, *linear("classifier", task.layer))
+    poolers = {pooler: linear("pooler/dense", task.pooler)} if task.pooler else family.poolers
+    params = {**model.params, "classifier": model.head.params["classifier"]}
+    return to_tensors(params, dataclasses.replace(family, table=table, poolers=poolers).entries(model.config))
 
 
 def _pairing_fields(model: PretrainedModel) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,17 +16,10 @@ from tokenizers import Tokenizer
 from bert_jax.finetuning_config import FineTuningConfig, TransformersHead
 from bert_jax.model.dropout import Dropout
 from bert_jax.model.packed_rows import is_instance
-from bert_jax.task import Batch, Sums
+from bert_jax.task import Batch
+from bert_jax.tasks.classify import Classification
 from bert_jax.tasks.finetuning.features import pooled_features
-from bert_jax.tasks.finetuning.head import (
-    IMPOSSIBLE,
-    Head,
-    class_sums,
-    classifier,
-    example_inputs,
-    real_rows,
-    sequences_of,
-)
+from bert_jax.tasks.finetuning.head import IMPOSSIBLE, classifier, example_inputs, sequences_of
 from bert_jax.tasks.finetuning.labelled_data import ACCURACY, LabelledData, scorers
 from bert_jax.tasks.finetuning.outputs import outputs_of
 from bert_jax.tasks.finetuning.predict_records import predict_records
@@ -43,7 +36,6 @@ from data_pipeline.tasks.choice import (
 from data_pipeline.tasks.finetuning.encode import make_task_tokenizer
 from data_pipeline.tasks.finetuning.labels import require_label
 from data_pipeline.tasks.finetuning.records import Record, as_records
-from data_pipeline.tasks.finetuning.rows import Rows
 from data_pipeline.tasks.finetuning.splits import find_split
 
 
@@ -62,7 +54,7 @@ class ChoiceHead(nn.Module):
         return jnp.where(is_there, scores.reshape(-1, width), IMPOSSIBLE)
 
 
-class Choice(Head):
+class Choice(Classification):
     """One of a row's sequences, of which there are at most C. Targets: `labels` int32 [R]."""
 
     kind: ClassVar[str] = "choice"
@@ -73,10 +65,7 @@ class Choice(Head):
         return ChoiceHead(self.config)
 
     def example_batch(self) -> dict[str, jax.Array]:
-        return example_inputs((1, 2, 2)) | {"labels": jnp.zeros((1,), jnp.int32)}
-
-    def numerators(self, outputs: jax.Array, batch: Batch) -> Sums:
-        return class_sums(outputs, batch["labels"].reshape(-1), real_rows(batch))
+        return super().example_batch() | example_inputs((1, 2, 2))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +84,8 @@ class Settings(Flags, TaskSettings):
         for example in (*train, *dev):
             require_label(example.place, example.label)
         rows = {name: choice_rows(split, plain, self.max_seq_length) for name, split in splits.items()}
-        return ChoiceData(rows.pop("train"), rows.pop("dev"), test=rows)
+        train_rows, dev_rows = rows.pop("train"), rows.pop("dev")
+        return ChoiceData((), scorers("accuracy"), train_rows, {"dev": dev_rows}, test=rows)
 
     def head(self, task: str, config: FineTuningConfig) -> Choice:
         """A score for each choice."""
@@ -103,13 +93,13 @@ class Settings(Flags, TaskSettings):
 
     def predict_file(self, job: Prediction) -> int:
         """Predicts a file in one of the forms of the training data; its labels are ignored."""
-        read, example = open_choices(job.input, self.encoding)
+        read, example = open_choices(job.input, job.encoding)
 
         def parse(record: Record) -> ChoiceExample:
             return example(record.without("label"))
 
         predict = functools.partial(self._predict, model=job.model)
-        return predict_records(job, read, parse, predict, encoding=self.encoding)
+        return predict_records(job, read, parse, predict)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts dicts {"context", "choices"}, optionally with "question"."""
@@ -123,9 +113,6 @@ class Settings(Flags, TaskSettings):
 
 class ChoiceData(LabelledData):
     """Contexts with choices; the label of one is the index of the right choice."""
-
-    def __init__(self, train: Rows, dev: Rows, test: Mapping[str, Rows]) -> None:
-        super().__init__((), scorers("accuracy"), train, {"dev": dev}, test)
 
     def describe(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
         """The index of the choice and the probabilities of all."""

@@ -119,10 +119,10 @@ class Settings(Flags, TaskSettings):
     def predict_file(self, job: Prediction) -> int:
         """Predicts a table with the text columns that the model was trained on; labels are not needed."""
         columns = self._text_columns
-        read = functools.partial(read_records, job.input, columns, self.encoding)
+        read = functools.partial(read_records, job.input, columns, job.encoding)
         parse = functools.partial(text_example, columns=columns)
         predict = functools.partial(label_texts, model=job.model, max_length=self.max_seq_length)
-        return predict_records(job, read, parse, predict, encoding=self.encoding)
+        return predict_records(job, read, parse, predict)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts texts, or pairs of texts if the model was trained on pairs."""

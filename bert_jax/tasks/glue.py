@@ -74,11 +74,12 @@ class Settings(Flags, TaskSettings):
 
     def predict_file(self, job: Prediction) -> int:
         """Predicts a file of GLUE, or a table with the task's columns, such as sentence1 and sentence2."""
-        file = open_glue(job.input, GLUE_TASKS[cast(GlueName, job.model.record.task)], encoding=self.encoding)
+        task = GLUE_TASKS[cast(GlueName, job.model.record.task)]
+        file = open_glue(job.input, task, encoding=job.encoding)
         _say_broken(file.broken)
         parse = functools.partial(glue_example, columns=file.columns)
         predict = functools.partial(label_texts, model=job.model, max_length=self.max_seq_length)
-        return predict_records(job, file.read, parse, predict, encoding=self.encoding)
+        return predict_records(job, file.read, parse, predict)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts texts, or pairs of texts if the task has pairs."""

@@ -169,13 +169,13 @@ class Settings(Flags, TaskSettings):
         negative = self.negative_column or _default_negative(train_file, self.encoding)
         if self.loss == "triplet" and negative is None:
             raise UserError(f"--loss triplet needs --negative-column: {train_file} has no {_NEGATIVE}")
-        train = read_ranking(train_file, self.query_column, self.positive_column, negative, self.encoding)
+        columns = [self.query_column, self.positive_column, *([] if negative is None else [negative])]
+        train = read_ranking(train_file, columns, self.encoding)
         splits = {"dev": read_queries(require_split(directory, "dev"), self.encoding)}
         if file := find_split(directory, "test"):
             splits["test"] = read_test_queries(file, self.encoding)
         return RankingData(
             ranking_rows(train, plain, self.max_seq_length),
-            splits,
             {name: encode_queries(split, plain, self.max_seq_length) for name, split in splits.items()},
         )
 
@@ -188,10 +188,10 @@ class Settings(Flags, TaskSettings):
 
         Rows of a table are written with their rank and score, the best candidate of each query first.
         """
-        form = RecordForm(job.input, encoding=self.encoding)
+        form = RecordForm(job.input, job.encoding)
 
         def read() -> Iterator[tuple[list[Record], RankingQuery]]:
-            for records in split_queries(job.input, encoding=self.encoding):
+            for records in split_queries(job.input, encoding=job.encoding):
                 form.check(records[0])
                 yield records, read_candidates(records)
 
@@ -203,7 +203,7 @@ class Settings(Flags, TaskSettings):
                     for (records, query), row in zip(part, scores, strict=True)
                 ]
 
-        return job.write_text(parts(), self.encoding)
+        return job.write_text(parts())
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts dicts {"query", "candidates"}."""
@@ -250,53 +250,48 @@ class RankingData(TaskData):
 
     metrics = METRICS
 
-    def __init__(
-        self,
-        train: Rows,
-        queries: Mapping[str, list[RankingQuery]],
-        encoded: Mapping[str, EncodedQueries],
-    ) -> None:
+    def __init__(self, train: Rows, splits: Mapping[str, EncodedQueries]) -> None:
         self.train = train
-        self.evaluated = {name: split.rows for name, split in encoded.items()}
-        self._queries = queries
-        self._encoded = encoded
-        self.dev_fingerprint = self._fingerprint("dev")
-        self.test_fingerprint = self._fingerprint("test") if "test" in queries else ""
+        self.evaluated = {name: split.rows for name, split in splits.items()}
+        self.dev_fingerprint = _fingerprint(splits["dev"])
+        self.test_fingerprint = _fingerprint(splits["test"]) if "test" in splits else ""
+        self._splits = splits
 
     def evaluate(self, apply: Apply) -> dict[str, float]:
         """MRR, recall@1, recall@10 and NDCG@10 on the development set."""
-        return self._score({"dev": similarities(self._encoded["dev"], apply)})
+        return self._score({"dev": similarities(self._splits["dev"], apply)})
 
     def finish(self, apply: Apply, directory: Path) -> Outcome:
         """Writes `predictions-SPLIT.jsonl`: each query's candidates, best first, with their cosines."""
-        scores = {name: similarities(encoded, apply) for name, encoded in self._encoded.items()}
-        for name, queries in self._queries.items():
+        scores = {name: similarities(split, apply) for name, split in self._splits.items()}
+        for name, split in self._splits.items():
             lines = (
                 {"query": query.query, "ranked": rank_candidates(query, row)}
-                for query, row in zip(queries, scores[name], strict=True)
+                for query, row in zip(split.queries, scores[name], strict=True)
             )
             write_lines(directory / f"predictions-{name}.jsonl", lines)
+        dev = self._splits["dev"]
         return Outcome(
             self._score(scores),
             find_degenerate_scores(scores["dev"]),
-            examples=top_answers(self._queries["dev"], scores["dev"]),
-            items=score_queries(self._encoded["dev"].relevance, scores["dev"]),
+            examples=top_answers(dev.queries, scores["dev"]),
+            items=score_queries(dev.relevance, scores["dev"]),
         )
-
-    def _fingerprint(self, split: str) -> str:
-        """A hash of a split, including its candidates and relevance."""
-        judged = [(one.query, one.candidates, one.relevance) for one in self._queries[split]]
-        return self._encoded[split].rows.fingerprint(judged)
 
     def _score(self, scores: Mapping[str, list[np.ndarray]]) -> dict[str, float]:
         """The metrics on each split that has relevance."""
         return join_splits(
             {
-                name: score_rankings(self._encoded[name].relevance, of_split)
+                name: score_rankings(self._splits[name].relevance, of_split)
                 for name, of_split in scores.items()
-                if self._queries[name][0].relevance
+                if self._splits[name].queries[0].relevance
             }
         )
+
+
+def _fingerprint(split: EncodedQueries) -> str:
+    """A hash of a split, including its candidates and relevance."""
+    return split.rows.fingerprint([(one.query, one.candidates, one.relevance) for one in split.queries])
 
 
 def similarities(encoded: EncodedQueries, apply: Apply) -> list[np.ndarray]:

@@ -149,9 +149,9 @@ class Settings(Flags, TaskSettings):
         """Predicts a file in one of the forms of the training data; its labels are ignored."""
         if not is_json_lines(job.input):
             return self._predict_semeval(job)
-        read = functools.partial(read_records, job.input, RELATION_FIELDS, self.encoding)
+        read = functools.partial(read_records, job.input, RELATION_FIELDS, job.encoding)
         predict = functools.partial(self._predict, model=job.model)
-        return predict_records(job, read, _unlabelled, predict, encoding=self.encoding)
+        return predict_records(job, read, _unlabelled, predict)
 
     def predict_examples(self, examples: Sequence[Any], model: AppliedModel) -> list[dict[str, Any]]:
         """Predicts dicts {"text", "head": {"start", "stop"}, "tail": {"start", "stop"}}."""
@@ -163,7 +163,7 @@ class Settings(Flags, TaskSettings):
         end = line_end(job.input)
 
         def read() -> Iterator[tuple[PlacedLines, RelationExample]]:
-            return ((lines, parse_semeval(lines)) for lines in split_semeval(job.input, self.encoding))
+            return ((lines, parse_semeval(lines)) for lines in split_semeval(job.input, job.encoding))
 
         def parts() -> Iterator[list[str]]:
             for part in in_parts(check_whole(read), records_at_once(len(job.model.record.labels))):
@@ -174,7 +174,7 @@ class Settings(Flags, TaskSettings):
                     for (lines, _), one in zip(part, found, strict=True)
                 ]
 
-        return job.write_text(parts(), self.encoding)
+        return job.write_text(parts())
 
     def _predict(self, examples: Sequence[RelationExample], model: AppliedModel) -> Iterator[dict[str, Any]]:
         rows = relation_rows(examples, model.plain_tokenizer, self.max_seq_length, self.entities, {})

@@ -161,7 +161,7 @@ class Settings(Flags, TaskSettings):
 
     def predict_file(self, job: Prediction) -> int:
         """Predicts a column file, with tags or without, and writes it with one more column."""
-        columns = dataclasses.replace(self.columns(), tag=None)
+        columns = dataclasses.replace(self.columns(), tag=None, encoding=job.encoding)
         count = 0
 
         def tagged() -> Iterator[tuple[Sentence, list[str]]]:

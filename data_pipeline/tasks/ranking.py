@@ -44,16 +44,6 @@ class Flags(TaskFlags):
 
 
 @dataclasses.dataclass(frozen=True)
-class RankingExample:
-    """A training example; the texts of a batch's other rows can be negatives too."""
-
-    query: str
-    positive: str
-    negative: str | None
-    """Either all examples of a set have a negative or none has."""
-
-
-@dataclasses.dataclass(frozen=True)
 class RankingQuery:
     """A query with candidates to put in order."""
 
@@ -70,6 +60,7 @@ class EncodedQueries:
     """Each distinct text of an evaluation set once, and which of them are the queries and candidates."""
 
     rows: Rows
+    queries: tuple[RankingQuery, ...]
     query_rows: np.ndarray
     """int32 [Q]: the row of each query."""
     candidate_rows: tuple[np.ndarray, ...]
@@ -78,40 +69,25 @@ class EncodedQueries:
     """float32 [C_q] for each query; empty in queries to predict."""
 
 
-def read_ranking(
-    file: Path,
-    query: str = "query",
-    positive: str = "positive",
-    negative: str | None = None,
-    encoding: str = "utf-8",
-) -> list[RankingExample]:
-    """Training examples of a .tsv, .csv or .jsonl file, read from the columns of the given names.
+def read_ranking(file: Path, columns: Sequence[str], encoding: str = "utf-8") -> list[tuple[str, ...]]:
+    """Training examples of a .tsv, .csv or .jsonl file: the texts in the given columns.
+
+    Args:
+      columns: those of the query, of the positive and, if there is one, of the negative.
 
     Raises UserError as `read_records`, and if a text is empty.
     """
-    columns = [name for name in (query, positive, negative) if name is not None]
-    return [
-        RankingExample(
-            query=record.text(query),
-            positive=record.text(positive),
-            negative=None if negative is None else record.text(negative),
-        )
-        for record in read_records(file, columns, encoding)
-    ]
+    records = read_records(file, columns, encoding)
+    return [tuple(record.text(name) for name in columns) for record in records]
 
 
-def ranking_rows(examples: Sequence[RankingExample], tokenizer: TaskTokenizer, max_length: int) -> Rows:
+def ranking_rows(examples: Sequence[Sequence[str]], tokenizer: TaskTokenizer, max_length: int) -> Rows:
     """One row per example: two sequences, query and positive, or three with the negative.
 
     The target `text_numbers`, int32 [R, 2 or 3], tells which of them are the same text.
     """
-    texts = [
-        text
-        for example in examples
-        for text in (example.query, example.positive, example.negative)
-        if text is not None
-    ]
-    width = len(texts) // len(examples)
+    texts = [text for example in examples for text in example]
+    width = len(examples[0])
     number_of = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     numbers = np.array([number_of[text] for text in texts], np.int32).reshape(-1, width)
     return encode_texts(tokenizer, texts, max_length, {"text_numbers": numbers}, width)
@@ -215,6 +191,7 @@ def encode_queries(
     numbers = {text: number for number, text in enumerate(texts)}
     return EncodedQueries(
         rows=encode_texts(tokenizer, texts, max_length),
+        queries=tuple(queries),
         query_rows=np.array([numbers[query.query] for query in queries], np.int32),
         candidate_rows=tuple(np.array([numbers[c] for c in q.candidates], np.int32) for q in queries),
         relevance=tuple(np.array(query.relevance, np.float32) for query in queries),

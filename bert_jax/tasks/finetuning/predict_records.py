@@ -32,7 +32,6 @@ def predict_records(
     predict: Callable[[Sequence[T]], Iterable[Mapping[str, Any]]],
     *,
     at_once: int | None = None,
-    encoding: str = "utf-8",
 ) -> int:
     """Adds a prediction to every record and writes it.
 
@@ -41,13 +40,12 @@ def predict_records(
       read: returns an iterator over the records, in the order of the file; called twice.
       parse: a record -> its example.
       predict: some examples -> a prediction for each.
-      encoding: that of the file.
       at_once: number of examples to predict at once; None: that of `records_at_once`.
 
     Returns:
       the number of records.
     """
-    form = RecordForm(job.input, encoding)
+    form = RecordForm(job.input, job.encoding)
 
     def examples() -> Iterator[tuple[Record, T]]:
         for record in read():
@@ -60,7 +58,7 @@ def predict_records(
             records = [record for record, _ in part]
             yield form.lines(records, predict([example for _, example in part]))
 
-    return job.write_text(lines(), encoding)
+    return job.write_text(lines())
 
 
 def check_whole(read: Callable[[], Iterator[T]]) -> Iterator[T]:
@@ -88,7 +86,7 @@ def in_parts(items: Iterable[T], size: int) -> Iterator[list[T]]:
 class RecordForm:
     """Writes records with their predictions in the form of a file: columns of a table, or a field of JSON."""
 
-    def __init__(self, file: Path, encoding: str = "utf-8") -> None:
+    def __init__(self, file: Path, encoding: str) -> None:
         self._suffix = file.suffix
         self._at_start = True
         self._encoding = encoding

@@ -56,8 +56,7 @@ class Predictor:
         trial = find_trial(directory)
         record, params = load_trial(trial)
         warn_if_unfinished(directory)
-        self._record = record
-        self._settings = _settings_of(record, trial, encoding)
+        self._settings, self._encoding = _settings_of(record, trial, encoding), encoding
         config = prediction_run(record.config, batch_size)
         self._program = make_program(self._settings.head(record.task, config), config)
         self._params = self._program.put_params(params)
@@ -112,12 +111,13 @@ class Predictor:
         """
         check_new_file(Path(output))
         self._num_cut = 0
-        count = self._settings.predict_file(Prediction(self._applied, Path(source), Path(output)))
+        job = Prediction(self._applied, Path(source), Path(output), self._encoding)
+        count = self._settings.predict_file(job)
         self._note_cut()
         return count
 
     def _apply(self, rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        record, tokenizer = self._record, self._applied.tokenizer
+        record, tokenizer = self._applied.record, self._applied.tokenizer
         check_ids([rows.highest_id], record.config.model.vocab_size, tokenizer, record.trained_from)
         self._num_cut += rows.num_cut
         batches = evaluation_batches(rows, self._program.run.global_batch_size, self._lengths)
@@ -147,8 +147,6 @@ def _settings_of(record: FineTuningRecord, trial: Path, encoding: str) -> TaskSe
         settings = dataclasses.replace(defaults, **record.settings)
     except TypeError as error:
         raise UserError(f"{trial} was fine-tuned by another version of bert-jax: {error}") from None
-    if hasattr(settings, "encoding"):
-        return dataclasses.replace(settings, encoding=encoding)
-    if encoding != "utf-8":
+    if encoding != "utf-8" and not hasattr(settings, "encoding"):
         raise UserError(f"files of {record.task} are always in UTF-8; leave --encoding out")
     return settings

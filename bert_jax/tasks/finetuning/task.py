@@ -103,13 +103,15 @@ class Prediction:
     input: Path
     output: Path
     """File to write, atomically."""
+    encoding: str
+    """That of both files."""
 
-    def write_text(self, parts: Iterable[Sequence[str]], encoding: str = "utf-8") -> int:
+    def write_text(self, parts: Iterable[Sequence[str]]) -> int:
         """Writes texts part by part, and returns their number.
 
         Raises UserError if the encoding lacks a character of them.
         """
-        encoding = codecs.lookup(encoding).name.removesuffix("-sig")  # a mark is among the texts
+        encoding = codecs.lookup(self.encoding).name.removesuffix("-sig")  # a mark is among the texts
         count = 0
         try:
             with atomically(self.output) as partial, partial.open("w", encoding=encoding, newline="") as file:

@@ -23,14 +23,6 @@ from data_pipeline.tasks.glue.tasks import GlueSplit, GlueTask
 # QQP as published has some 20 broken lines among 364,000. A larger fraction means another kind of file.
 _BROKEN_LINES = 0.001
 
-_TFDS_SPLITS: dict[GlueSplit, str] = {
-    "train": "train",
-    "dev": "validation",
-    "dev_mismatched": "validation_mismatched",
-    "test": "test",
-    "test_mismatched": "test_mismatched",
-}
-
 
 def read_glue(
     source: str, task: GlueTask, split: GlueSplit, encoding: str = "utf-8"
@@ -173,9 +165,9 @@ def _read_tfds(builder: Any, source: str, task: GlueTask, split: GlueSplit) -> l
     columns = task.tfds_columns or task.columns
     check_columns(source, builder.info.features, (*columns, "label", "idx"))
     feature = builder.info.features["label"]
+    name = split.replace("dev", "validation")
     # MNLI has `validation_matched` and `test_matched` where other tasks have `validation` and `test`.
-    names = (_TFDS_SPLITS[split], f"{_TFDS_SPLITS[split]}_matched")
-    dataset = tfds.read_split(builder, tfds.choose_split(source, builder, names))
+    dataset = tfds.read_split(builder, tfds.choose_split(source, builder, (name, f"{name}_matched")))
     examples = []
     for record in sorted(dataset.as_numpy_iterator(), key=lambda record: record["idx"]):
         place = Place(f"{source} {split}", int(record["idx"]), "idx")

@@ -99,12 +99,11 @@ def iterate_columns(path: Path | TfdsSplit, columns: Columns) -> Iterator[Senten
         if kind == "document":
             document += 1
         elif kind == "word":
-            words = list(group)
-            tags = () if columns.tag is None else _tags_of(words, columns.scheme)
-            number = document if has_documents else None
+            fields = ((line.word, line.tag, line.number, line.place) for line in group)
+            words, found, numbers, places = zip(*fields, strict=True)
+            tags = () if columns.tag is None else convert_tags(found, columns.scheme, places)
             is_empty = False
-            texts, numbers = tuple(line.word for line in words), tuple(line.number for line in words)
-            yield Sentence(texts, tags, number, str(path), numbers)
+            yield Sentence(words, tags, document if has_documents else None, str(path), numbers)
     if is_empty:
         raise UserError(f"{path} has no words")
 
@@ -250,10 +249,6 @@ def _first_fields(path: Path | TfdsSplit, columns: Columns, kind: Literal["names
 
 def _split(text: str) -> list[str]:
     return text.split("\t") if "\t" in text else [field for field in text.split(" ") if field]
-
-
-def _tags_of(words: Sequence["_Line"], scheme: Scheme) -> tuple[str, ...]:
-    return convert_tags([line.tag for line in words], scheme, [line.place for line in words])
 
 
 def _split_tag(tag: str, scheme: Scheme, place: str) -> tuple[str, str]:

@@ -12,12 +12,13 @@ from tests.data_pipeline.tasks.small_tokenizer import make_tokenizer, pieces
 QUERIES = "query_id\tquery\tcandidate\trelevance\n1\tq\ta\t0\n1\tq\tb\t2\n2\tr\tb\t1\n2\tr\tc\t0\n"
 
 
-@pytest.mark.parametrize("negative", [None, "no"])
+@pytest.mark.parametrize("negative", [[], ["no"]])
 def test_a_row_has_query_positive_and_perhaps_negative(tmp_path, negative):
-    examples = read_ranking(write(tmp_path / "x.csv", "ask,yes,no\na,b,c\nd,e,f\n"), "ask", "yes", negative)
+    file = write(tmp_path / "x.csv", "ask,yes,no\na,b,c\nd,e,f\n")
+    examples = read_ranking(file, ["ask", "yes", *negative])
     tokenizer = make_tokenizer(tmp_path / "tokenizer")
     rows = ranking_rows(examples, tokenizer, 8)
-    expected = ["a", "b", "d", "e"] if negative is None else ["a", "b", "c", "d", "e", "f"]
+    expected = ["a", "b", "c", "d", "e", "f"] if negative else ["a", "b", "d", "e"]
     assert [pieces(tokenizer, ids) for ids in rows.tokens["input_ids"]] == [
         f"[CLS] {text} [SEP]" for text in expected
     ]
