@@ -197,8 +197,9 @@ def _compile_and_step(
 
 def _compare_losses(task: Task, sums: Sums) -> None:
     """Notes if a task's metrics show another loss than training minimizes; `sums` are those of one batch."""
-    totals = {name: np.float32(value) for name, value in jax.device_get(sums).items()}
-    minimized, shown = float(task.loss(totals, totals)), task.means(totals)["loss"]
+    sums = jax.device_get(sums)
+    minimized = float(task.loss(sums, sums))
+    shown = task.means({name: float(value) for name, value in sums.items()})["loss"]
     if abs(minimized - shown) > 1e-3 * max(1.0, abs(minimized)) and processes.is_first():
         print(
             f"note: for the first batch loss() is {minimized:.4g}, which training minimizes, and the loss of "
