@@ -83,6 +83,7 @@ check_commit() {
   fi
   commit=$(git -C "$here" rev-parse --verify --quiet "${commit:-HEAD}^{commit}" 2>/dev/null || echo "$commit")
   [ -n "$commit" ] || fail "$here is no git checkout, whose commit the hosts would get; pass --commit"
+  [ -n "$repository" ] || fail "$here has no remote \`origin\`, which the hosts would fetch; pass --repository"
   [[ $repository == *://* && $repository != file:* ]] || say "note: the hosts must see $shown too: it is a path, not an address" >&2
   [ -z "$dry_run" ] || return 0
   probe=$(mktemp -d) && git -C "$probe" init --quiet
@@ -218,7 +219,6 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
   shift
 done
 [ $# -eq 0 ] || shift
-
 # shellcheck source=tpu_slices.sh
 source "$here/tpu_slices.sh"
 [[ $name =~ ^[a-z]([-a-z0-9]*[a-z0-9])?$ ]] || fail "'$name' is no name for a slice: use a-z, 0-9 and -"

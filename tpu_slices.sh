@@ -5,6 +5,7 @@
 # Sets what follows from the flags: the API, the image and, on Compute Engine, the hosts and their topology.
 read_type() {
   local chips=${type##*-} sizes="2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16"
+  [ -n "$type" ] || fail "no type: pass --type, for example v5litepod-16"
   [[ $type =~ ^(v[234]|v5litepod|v5p|v6e|tpu7x)-[1-9][0-9]*$ ]] ||
     fail "unknown --type '$type'; known: v2-N, v3-N, v4-N, v5litepod-N, v5p-N, v6e-N, tpu7x-N"
   api=gce image=ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e hosts='' machine='' topology=''

@@ -3,32 +3,52 @@
 import contextlib
 import importlib
 import sys
-from collections.abc import Iterator
+import traceback
+import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from data_pipeline.errors import UserError
 
 
-def import_named(what: str, name: str) -> Any:
-    """Imports a module, and returns what it defines under a name; None if it defines nothing of that name.
+def import_named(what: str, name: str, fits: Callable[[Any], bool]) -> Any:
+    """Imports a module, and returns what it defines under a name.
 
     Args:
       what: the kind of thing, for messages.
       name: `module:NAME`.
+      fits: whether a value is such a thing.
 
     Raises:
-      UserError: the module cannot be imported.
+      UserError: the module cannot be imported, or has no such thing of that name.
     """
     module, _, attribute = name.partition(":")
+    loaded = _import(what, name, module.removesuffix(".py"))
+    found = getattr(loaded, attribute, None)
+    if not fits(found):
+        there = [other for other, value in vars(loaded).items() if fits(value)]
+        raise UserError(f"{module} has no {what} {attribute!r}; it has {', '.join(there) or 'none'}")
+    return found
+
+
+def _import(what: str, name: str, module: str) -> types.ModuleType:
     try:
-        return getattr(importlib.import_module(module), attribute, None)
+        return importlib.import_module(module)
     except UserError:
         raise
     except Exception as error:
-        places = "a directory of PYTHONPATH" if "" not in sys.path else "the working directory or PYTHONPATH"
+        lines = [
+            frame.lineno
+            for frame in traceback.extract_tb(error.__traceback__)
+            if frame.filename.endswith(f"{module.replace('.', '/')}.py")
+        ]
+        at = f", line {lines[-1]} of {module}" if lines else ""
+        advice = ""
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            nearby = "" if "" not in sys.path else "the working directory or "
+            advice = f"; its module must be installed, or lie in {nearby or 'a directory of '}PYTHONPATH"
         raise UserError(
-            f"{what} {name!r} cannot be imported: {type(error).__name__}: {error}; its module must be "
-            f"installed, or lie in {places}"
+            f"{what} {name!r} cannot be imported: {type(error).__name__}: {error}{at}{advice}"
         ) from None
 
 

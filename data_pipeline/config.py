@@ -225,7 +225,7 @@ class DataConfig:
 
 def split_corpora(corpus: str) -> tuple[str, ...]:
     """The corpora that a setting `data.corpus` names."""
-    return tuple(corpus.split(","))
+    return tuple(name.strip() for name in corpus.split(","))
 
 
 def weigh_corpora(corpus: str, weights: tuple[float, ...]) -> dict[str, float]:

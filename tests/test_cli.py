@@ -489,7 +489,7 @@ def test_memory_that_runs_out_is_named() -> None:
     with (
         pytest.raises(
             UserError,
-            match=r"too little memory .*--parallel\.remat, .*--parallel\.accumulation-steps, .* --batch-size",
+            match=r"too little memory .*--parallel\.remat layers, .*accumulation-steps, .* --batch-size",
         ),
         out_of_memory_as_user_error("--batch-size"),
     ):

@@ -305,7 +305,7 @@ def test_what_does_not_fit_is_one_line(
         ),
         (
             further(tmp_path / "w", corpus, tmp_path / "nowhere"),
-            "of Hugging Face's hub comes with `hf download",
+            "nowhere is not a directory; name that of a model",
         ),
         (
             ["pretrain", "quickstart_bert", "--workdir", str(tmp_path / "w"), "--init-from", str(model)],

@@ -310,7 +310,7 @@ def test_what_stands_in_the_way_is_one_line(
     [
         ("create a --project mine --type v4-8", "no zone: pass --zone"),
         ("create a --zone us-west4-a --type v4-8", "no project: pass --project"),
-        (f"status a {Z}", "unknown --type ''; known: v2-N"),
+        (f"status a {Z}", "no type: pass --type, for example v5litepod-16"),
         (f"create a {Z} --type h100-8", "unknown --type 'h100-8'; known: v2-N"),
         (f"create a {Z} --type v6e-16a", "unknown --type 'v6e-16a'; known: v2-N"),
         (f"create a {Z} --type v6e-12", "no slice of v6e-12 has 12 chips; there are: 2x2 4x4"),

@@ -58,14 +58,17 @@ def test_it_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("own_runs:LARGE", "own_runs:LARGE is no Experiment; name one that the module defines"),
-        ("own_runs:WORDS", "own_runs:WORDS is no Experiment; name one that the module defines"),
+        ("own_runs:LARGE", "own_runs has no experiment 'LARGE'; it has QUICKSTART_BERT, SMALL, OWN"),
+        ("own_runs:WORDS", "own_runs has no experiment 'WORDS'; it has "),
         (
             "no_runs:SMALL",
             "experiment 'no_runs:SMALL' cannot be imported: ModuleNotFoundError: No module named",
         ),
-        ("own_runs_that_fail:SMALL", "cannot be imported: ZeroDivisionError: division by zero"),
-        ("own_runs", "unknown experiment 'own_runs'; nearest: no_nsp"),
+        (
+            "own_runs_that_fail:SMALL",
+            "cannot be imported: ZeroDivisionError: division by zero, line 1 of own_runs_that_fail\n",
+        ),
+        ("own_runs", "unknown experiment 'own_runs'; nearest: no_nsp, "),
     ],
 )
 def test_what_is_no_experiment_is_named(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

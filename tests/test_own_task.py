@@ -57,7 +57,7 @@ def test_it_is_trained_reported_and_applied(
 
 def test_a_wrong_name_is_refused(own_task: str, capsys: pytest.CaptureFixture) -> None:
     assert main(["finetune", own_task + "S", "--help"]) == 2
-    assert "counting:COUNTS is no Task (`bert_jax.tasks.Task`)" in capsys.readouterr().err
+    assert "counting has no task 'COUNTS'; it has COUNT\n" in capsys.readouterr().err
     assert main(["finetune", "counted:COUNT", "--help"]) == 2
     assert "task 'counted:COUNT' cannot be imported" in capsys.readouterr().err
     with pytest.raises(SystemExit):

@@ -15,7 +15,7 @@ from bert_jax.cli.main import main
 from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.report.curves import _draw
-from bert_jax.report.finetuning import _line
+from bert_jax.report.finetuning import _pretraining
 from bert_jax.task import Metric
 from bert_jax.workdir.finetuning import FineTuningRecord
 from bert_jax.workdir.finetuning import write_record as write_finetuning_record
@@ -313,6 +313,34 @@ def test_ways_of_fine_tuning_have_lines_of_their_own(
     assert variants == ["", "features.layers -2 -1, features.lstm_layers 2"]
 
 
+def test_a_pretraining_has_one_name_whatever_the_way_of_fine_tuning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = (Pretraining("quickstart", 0, 10, settings, "corpus") for settings in "ab")
+    grids = [
+        finetuned(tmp_path / "1", "cola", {2e-5: (0.5,)}, "q0", pretraining=one),
+        finetuned(tmp_path / "2", "cola", {2e-5: (0.6,)}, "q1", pretraining=other),
+        finetuned(
+            *(tmp_path / "3", "cola", {2e-5: (0.7,)}, "q0"), pretraining=one, features={"layers": (-2, -1)}
+        ),
+    ]
+    lines = shown(capsys, *grids)
+    expected = (["q0", "0.5000"], ["q1", "0.6000"], ["q0", "0.7000"])
+    assert all(["export", *line] in lines for line in expected)
+
+
+def test_runs_of_one_name_are_told_apart_by_the_directories_above_them(tmp_path: Path) -> None:
+    arms = {"bert": "mlm_nsp", "no_nsp": "mlm"}
+    runs = [
+        pretrained(tmp_path / arm / f"seed-{seed}" / "pretraining", {10: 0.5}, seed=seed, objective=objective)
+        for arm, objective in arms.items()
+        for seed in (0, 1)
+    ]
+    assert main(["report", *map(str, runs), "--csv", str(tmp_path / "out.csv")]) == 0
+    groups = dict.fromkeys(row["group"] for row in read_csv(tmp_path / "out.csv"))
+    assert [*groups] == ["bert/seed-0/pretraining +1", "no_nsp/seed-0/pretraining +1"]
+
+
 def test_the_papers_number_is_beside_its_experiment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -505,5 +533,5 @@ def test_checkpoints_of_one_run_are_on_lines_of_their_own() -> None:
     runs = (SimpleNamespace(experiment="e", step=step, settings=(), given=()) for step in (1, 2))
     records = (SimpleNamespace(pretraining=run) for run in runs)
     scores: list[Any] = [SimpleNamespace(record=record, variant="") for record in records]
-    first, second = map(_line, scores)
+    first, second = map(_pretraining, scores)
     assert first != second

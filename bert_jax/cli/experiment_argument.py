@@ -25,14 +25,11 @@ def find_experiment(name: str) -> tuple[str, Experiment]:
       UserError: there is none.
     """
     if ":" not in name:
-        check_name(name, _NAMES, "experiment")
+        check_name(name, _NAMES, "experiment", ", or module:NAME of one of your own")
         name = ALIASES.get(name, name)
         return name, EXPERIMENTS[name]
     with working_directory_on_path():
-        found = import_named("experiment", name)
-    if not isinstance(found, Experiment):
-        raise UserError(f"{name} is no Experiment; name one that the module defines")
-    return name, found
+        return name, import_named("experiment", name, lambda value: isinstance(value, Experiment))
 
 
 def take_experiment(argv: Sequence[str], *, usage: str, page: str) -> tuple[str, Experiment]:

@@ -131,12 +131,15 @@ def list_names(summaries: Mapping[str, str]) -> str:
     return "\n".join(f"  {name:<{width}}  {summary}" for name, summary in summaries.items())
 
 
-def check_name(name: str, valid: Collection[str], what: str) -> None:
-    """Raises UserError, with the most similar valid names or else with all, if a name is not valid."""
+def check_name(name: str, valid: Collection[str], what: str, others: str = "") -> None:
+    """Raises UserError, with the most similar valid names or else with all, if a name is not valid.
+
+    `others` says what else is valid.
+    """
     if name not in valid:
         near = difflib.get_close_matches(name, valid, n=3, cutoff=0.5)
         known = f"nearest: {', '.join(near)}" if near else f"valid: {', '.join(valid)}"
-        raise UserError(f"unknown {what} {name!r}; {known}")
+        raise UserError(f"unknown {what} {name!r}; {known}{others}")
 
 
 def _check_not_empty(argv: Sequence[str]) -> None:
@@ -215,11 +218,9 @@ def _abbreviated(flag: str, known: Sequence[str]) -> list[str]:
     """Up to three known flags of which a flag is the initials, such as --lr, or some of the words."""
     wanted = flag.removeprefix("--").split("-")
 
-    def fits(other: str) -> bool:
-        words = other.removeprefix("--").rpartition(".")[2].split("-")
-        return "".join(word[:1] for word in words) == flag.removeprefix("--") or set(wanted) < set(words)
-
-    return [other for other in known if fits(other)][:3]
+    words = {other: other.removeprefix("--").rpartition(".")[2].split("-") for other in known}
+    with_initials = [o for o in known if "".join(word[:1] for word in words[o]) == "".join(wanted)]
+    return (with_initials or [o for o in known if set(wanted) < set(words[o])])[:3]
 
 
 def _known_flags(kind: type[T], command: str, default: T | None) -> list[str]:

@@ -33,10 +33,11 @@ def open_model(
         damaged; `step` is given for a directory that is not a work directory.
     """
     if not directory.is_dir():
-        raise UserError(
-            f"{directory} is not a directory; name that of a model; one of Hugging Face's hub comes with "
-            f"`hf download {directory} --local-dir DIR`"
+        hub = f"; one of Hugging Face's hub comes with `hf download {directory} --local-dir DIR`"
+        may_be_there = len(directory.parts) == 1 or (
+            len(directory.parts) == 2 and not directory.parent.is_dir()
         )
+        raise UserError(f"{directory} is not a directory; name that of a model{hub if may_be_there else ''}")
     if run.recognises(directory):
         model = run.read(directory, step)
     elif step is not None:

@@ -139,7 +139,7 @@ def describe_start(model: PretrainedModel, parts: Iterable[str]) -> str:
     """One line that names the model that a run starts from, and what is drawn from the seed.
 
     Args:
-      parts: top-level names of the run's parameters.
+      parts: top-level names of the parameters that the run trains.
     """
     drawn = [part.replace("_", " ") for part in parts if part not in model.params]
     lacking = f"; it lacks {', '.join(drawn)}, drawn from the seed" if drawn else ""
@@ -195,7 +195,7 @@ def _way_to_prepare(model: PretrainedModel) -> str:
     if model.vocabulary is not None:
         file, casing = model.vocabulary.file_name, model.vocabulary.casing
     return (
-        f"prepare the text with the model's own (--vocab {file} beside it, --casing {casing}), to which "
+        f"prepare the text with the model's own (--vocab with its {file}, --casing {casing}), to which "
         "tokens may be appended"
     )
 

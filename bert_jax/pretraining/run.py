@@ -186,7 +186,7 @@ def _initial_state(program: _Program, corpus: Description, model: PretrainedMode
     """The state at step 0 of a run that starts from a model."""
     config = program.run.model
     for line in (
-        init_from.describe_start(model, program.abstract_state().params),
+        init_from.describe_start(model, sorted(program.task.objective.trained_parts)),
         *init_from.describe_new_rows(model, config.vocab_size, corpus.vocabulary),
         *init_from.describe_positions(model, config),
     ):

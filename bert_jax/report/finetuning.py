@@ -217,7 +217,7 @@ def by_line(scores: Sequence[Score], columns: Sequence[Column]) -> dict[str, dic
     column_of = {score.directory: column for column in columns for score in column.scores}
     lines: dict[tuple[Any, ...], list[Score]] = {}
     for score in scores:
-        lines.setdefault(_line(score), []).append(score)
+        lines.setdefault((*_pretraining(score), score.variant), []).append(score)
     names = _distinct_names([of_line[0] for of_line in lines.values()])
     found: dict[str, dict[Column, Cell]] = {}
     for name, of_line in zip(names, lines.values(), strict=True):
@@ -230,12 +230,12 @@ def by_line(scores: Sequence[Score], columns: Sequence[Column]) -> dict[str, dic
     return found
 
 
-def _line(score: Score) -> tuple[Any, ...]:
-    """What scores of one line have in common."""
+def _pretraining(score: Score) -> tuple[Any, ...]:
+    """What the scores of one pretraining have in common, whatever its seed."""
     known = score.record.pretraining
     if known is None:
-        return (score.record.model_fingerprint, score.variant)
-    return (known.experiment, known.step, known.settings, known.given, score.variant)
+        return (score.record.model_fingerprint,)
+    return (known.experiment, known.step, known.settings, known.given)
 
 
 def _repeat(score: Score) -> Any:
@@ -251,14 +251,19 @@ def _distinct_names(firsts: Sequence[Score]) -> list[str]:
         lambda record: record.trained_from,
         lambda record: f"{record.trained_from} {record.model_fingerprint[:8]}",
     )
-    names = [""] * len(firsts)
+    # A pretraining has one name in all its lines.
+    of_models = {_pretraining(first): first.record for first in firsts}
+    names: dict[tuple[Any, ...], str] = {}
     for way in ways:
-        tried = [(way(score.record), score.variant) for score in firsts]
-        for number, name in enumerate(tried):
-            text = "\n".join(filter(None, name))
-            if not names[number] and tried.count(name) == 1 and text not in names:
-                names[number] = text
-    return [name or str(first.directory) for name, first in zip(names, firsts, strict=True)]
+        tried = {key: way(record) for key, record in of_models.items()}
+        times = Counter(tried.values())
+        for key, name in tried.items():
+            if key not in names and times[name] == 1 and name not in names.values():
+                names[key] = name
+    return [
+        "\n".join(filter(None, (names.get(_pretraining(first), str(first.directory)), first.variant)))
+        for first in firsts
+    ]
 
 
 def table(scores: Sequence[Score]) -> list[dict[str, Any]]:

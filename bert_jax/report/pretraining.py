@@ -98,10 +98,10 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
         # A second run of a seed, such as a copy, is no repeat.
         groups.setdefault((*key, of_seed[seed]), []).append(run)
         of_seed[seed] += 1
-    names = Counter(_name(group) for group in groups.values())
+    names = _distinct_names([group[0].directory.resolve() for group in groups.values()])
     return [
-        Group(name if names[name := _name(group)] == 1 else str(group[0].directory), tuple(group))
-        for group in groups.values()
+        Group(name if len(group) == 1 else f"{name} +{len(group) - 1}", tuple(group))
+        for name, group in zip(names, groups.values(), strict=True)
     ]
 
 
@@ -152,6 +152,11 @@ def notes(groups: Sequence[Group], different: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _name(runs: Sequence[Run]) -> str:
-    name = runs[0].directory.resolve().name
-    return name if len(runs) == 1 else f"{name} +{len(runs) - 1}"
+def _distinct_names(directories: Sequence[Path]) -> list[str]:
+    """For each directory its name, with as many directories above it as tell all apart."""
+    longest = max((len(directory.parts) for directory in directories), default=0)
+    for number in range(1, longest + 1):
+        names = ["/".join(directory.parts[-number:]) for directory in directories]
+        if len(set(names)) == len(names):
+            return names
+    return [str(directory) for directory in directories]

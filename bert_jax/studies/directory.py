@@ -125,7 +125,7 @@ def record_corpus_and_seeds(directory: Path, plan: Plan, corpus: str, vocabulary
     with Leases(directory / LEASES_DIRECTORY).hold_when_free(PurePosixPath(STUDY_FILE)):
         pull_files(directory, STUDY_FILE)
         before = _check_same(directory, now)
-        check_settings(directory, plan, ", remove it to do it again, or name another --output")
+        check_settings(directory, plan, ", remove that directory to do it again, or name another --output")
         seeds = max(plan.scale.seeds, before.get("seeds", 0))
         write_shared(directory, STUDY_FILE, {**before, **now, "seeds": seeds})
 
@@ -137,7 +137,7 @@ def check_settings(directory: Path, plan: Plan, otherwise: str = "") -> None:
     """
     for job in plan.jobs:
         if changed := _changed_settings(directory, job):
-            command = _last_command(directory)
+            command = last_command(directory)
             flags = f" by `bert-jax study {command}`" if command else ""
             raise UserError(
                 f"{directory / job.path} was made with other settings: {'; '.join(changed)}; give the flags "
@@ -145,7 +145,7 @@ def check_settings(directory: Path, plan: Plan, otherwise: str = "") -> None:
             )
 
 
-def _last_command(directory: Path) -> str:
+def last_command(directory: Path) -> str:
     """What followed `bert-jax study` when it last did jobs in the directory; empty if that is not known."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         return str(load_json(directory / PROGRESS_FILE)["command"])
@@ -156,6 +156,14 @@ def _check_same(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
     """The content of `study.json`. Raises UserError if it says otherwise than `now`."""
     before = read_study(directory)
     known = {name: value for name, value in now.items() if name in before}
+    if before.get("corpus", now.get("corpus")) != now.get("corpus", before.get("corpus")):
+        command = last_command(directory)
+        raise UserError(
+            f"{directory} was begun on another corpus, whose fingerprint is {before['corpus']} and not "
+            f"{now['corpus']}; give that one"
+            + (f" (the command was `bert-jax study {command}`)" if command else "")
+            + ", or name another --output"
+        )
     if changed := differences({name: before[name] for name in known}, known, ()):
         raise UserError(
             f"{directory} was begun with other settings: {'; '.join(changed)}; give those that it was begun "

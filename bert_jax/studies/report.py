@@ -59,6 +59,7 @@ def render(view: Mapping[str, Any], drawings: Mapping[str, str]) -> tuple[str, s
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
     )
     templates.filters["md"] = _markdown
     markdown = templates.get_template("report.md.j2").render(**view, figures=drawings)

@@ -40,6 +40,9 @@ _HOW_TO_READ = (
     "Each cell is the mean over pretraining seeds ± their standard deviation. The value of one seed is the "
     "mean over its fine-tuning seeds, with the hyperparameters that are best on the dev set. Degenerate "
     "trials, which predict the same for every item, are included.",
+    "Scores of fine-tuning and of minimal pairs are in percent, and correlations are multiplied by 100; "
+    "errors are as they are. Held-out metrics are those of `bert-jax evaluate`: accuracies are fractions "
+    "from 0 to 1, losses are in nats.",
     "Differences are paired by pretraining seed. The 95% interval is the range in which the difference would "
     'be expected with other seeds and other test items; "over seeds alone" means other seeds on these test '
     "items. If it contains 0, these seeds and items cannot tell the arms apart, which does not show that "

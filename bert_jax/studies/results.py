@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax.studies.directory import JOB_FILE, Ended, read_ended
+from bert_jax.studies.directory import JOB_FILE, Ended, last_command, read_ended
 from bert_jax.studies.plan import MeasuringJob, Plan, PretrainingJob
 from bert_jax.task import only_guesses
 from bert_jax.training.metric_log import METRICS_FILE, read_rows
+from bert_jax.workdir.provenance import code
+from bert_jax.workdir.record import CONFIG_FILE, read_record
 from data_pipeline.errors import UserError
 
 
@@ -74,6 +76,8 @@ class StudyResults:
     num_done: int
     failed: Mapping[str, str]
     """Path of a job -> why it failed, in one line."""
+    made_by: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """What it takes to make them again: command, corpus, code, as far as the directory tells."""
 
 
 def collect(plan: Plan, directory: Path) -> StudyResults:
@@ -97,7 +101,23 @@ def collect(plan: Plan, directory: Path) -> StudyResults:
         ],
         num_done=sum(found is not None and not found.error for found in ended.values()),
         failed={str(path): found.error for path, found in ended.items() if found and found.error},
+        made_by=_made_by(plan, directory),
     )
+
+
+def _made_by(plan: Plan, directory: Path) -> dict[str, str]:
+    places = dict.fromkeys(directory / run.path for run in plan.runs.values())
+    records = [read_record(place) for place in places if (place / CONFIG_FILE).exists()]
+    command = last_command(directory)
+    said = {
+        "command": [f"bert-jax study {command}"] if command else [],
+        "fingerprint of the corpus": [record.corpus_fingerprint for record in records],
+        "code": [
+            ", ".join(f"{name} {version}" for name, version in code(record.starts[-1]).items())
+            for record in records
+        ],
+    }
+    return {name: "; ".join(dict.fromkeys(values)) for name, values in said.items() if values}
 
 
 def _pretrained(

@@ -103,6 +103,7 @@ def _show_plan(
     if args.budget_hours is not None:
         seconds = seconds_of_steps(_without_steps(args, plan), speed)
         plan = _plan(args, corpus, steps_in(args.budget_hours, seconds))
+    check_directory(args.output, {"corpus": corpus.fingerprint})
     check_settings(args.output, plan, ", or name another --output")
     reusable = find_reusable(plan, args.output, args.reuse, corpus.fingerprint)
     where = args.topology or len(rounds[0])

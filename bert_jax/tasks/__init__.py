@@ -75,7 +75,4 @@ def find_task(name: str) -> Task:
         raise UserError(
             f"unknown task {name!r}; valid: {', '.join(TASKS)}, or module:NAME of one of your own"
         )
-    found = import_named("task", name)
-    if not isinstance(found, Task):
-        raise UserError(f"{name} is no Task (`bert_jax.tasks.Task`); name one that the module defines")
-    return found
+    return import_named("task", name, lambda value: isinstance(value, Task))

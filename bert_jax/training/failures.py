@@ -11,7 +11,7 @@ from data_pipeline.errors import Unfinished, UserError
 def out_of_memory_as_user_error(batch_flag: str) -> contextlib.AbstractContextManager[None]:
     """Raises UserError, whose message names `batch_flag`, if memory runs out in the block, which trains."""
     return out_of_memory_with_advice(
-        "keep less for the gradient by --parallel.remat, compute fewer sequences at once by "
+        "keep less for the gradient by --parallel.remat layers, compute fewer sequences at once by "
         f"--parallel.accumulation-steps, or make the model or {batch_flag} smaller"
     )
 

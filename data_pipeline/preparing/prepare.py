@@ -83,8 +83,10 @@ class PrepareSettings:
             raise UserError(
                 "give exactly one of --vocab FILE and --train-vocab wordpiece|sentencepiece|byte_bpe"
             )
-        if (self.train_vocab is None) != (self.vocab_size is None):
-            raise UserError("--train-vocab needs --vocab-size N, and --vocab goes without it")
+        if self.train_vocab is not None and self.vocab_size is None:
+            raise UserError("--train-vocab needs --vocab-size N")
+        if self.vocab is not None and self.vocab_size is not None:
+            raise UserError("--vocab has a size of its own; leave --vocab-size out")
         if self.train_vocab is not None and self.vocab_size is not None:
             check_vocab_size(self.vocab_size, self.train_vocab)
         if not 0 <= self.holdout < 1:

@@ -43,7 +43,7 @@ def parse(argv: Sequence[str]) -> Finetune[Any]:
     usage = "bert-jax finetune TASK --model DIR --data DIR --output DIR"
     name = take_name(argv, what="task", usage=usage, page=page)
     if ":" not in name:
-        check_name(name, TASKS, "task")
+        check_name(name, TASKS, "task", ", or module:NAME of one of your own")
     with working_directory_on_path():
         task = find_task(name)
         flags: Any = task.flags()

@@ -751,7 +751,7 @@ def test_bad_text_leaves_what_an_earlier_call_has_made(tmp_path, text, vocabular
         ({"vocab": None}, "give exactly one of --vocab FILE and --train-vocab"),
         ({"train_vocab": "wordpiece", "vocab_size": 200}, "give exactly one of --vocab FILE and"),
         ({"vocab": None, "train_vocab": "wordpiece"}, "--train-vocab needs --vocab-size N"),
-        ({"vocab_size": 200}, "--vocab goes without it"),
+        ({"vocab_size": 200}, "--vocab has a size of its own; leave --vocab-size out"),
         (
             {"vocab": None, "train_vocab": "wordpiece", "vocab_size": -5},
             "--vocab-size is -5; it must be from",
