@@ -275,6 +275,10 @@ def no_account(laptop: Laptop) -> None:
     laptop.cloud.account.unlink()
 
 
+def no_repository(laptop: Laptop) -> None:
+    laptop.env["GIT_DIR"] = "no-repository"
+
+
 def slice_exists(laptop: Laptop) -> None:
     laptop.cloud.add_slice("a")
 
@@ -290,6 +294,7 @@ ON = f"{shlex.join(WORKDIR)} --corpus /corpora/a -- quickstart_bert"
         (no_gcloud, f"create a {TPU}", "gcloud is not installed, or not logged in"),
         (no_account, f"create a {TPU}", "not logged in; run: gcloud auth login"),
         (no_account, f"create a {GCE}", "not logged in; run: gcloud auth login"),
+        (no_repository, f"install a {TPU} --commit abc", "has no remote `origin`, which the hosts would fetch"),
         (slice_exists, f"create a {TPU}", r"a is already in use in us-west4-a \(READY\)"),
         (
             slice_exists,

@@ -32,6 +32,7 @@ from bert_jax.studies.plan import PretrainingJob, make_plan
 from bert_jax.workdir.record import RunRecord, write_record
 from data_pipeline.atomic import write_json
 from data_pipeline.errors import UserError
+from tests.tiny_run import write_corpus
 from tests.tiny_study import FILE, outcomes, run_killed, start_worker, study, write_data
 
 KILLS = int(os.environ.get("BERT_JAX_KILLS", "4"))
@@ -58,6 +59,10 @@ def test_every_job_is_done_and_the_report_is_written(undisturbed: Path) -> None:
     assert "ltr_bilstm/seed-0/pretraining" not in done
     for name in ("report.md", "report.html", "results.csv"):
         assert (undisturbed / name).stat().st_size
+    made_by = (undisturbed / "report.md").read_text().partition("## How it was made\n\n")[2].splitlines()
+    assert made_by[0].startswith("- command: `bert-jax study tiny --corpus")
+    assert re.fullmatch(r"- fingerprint of the corpus: `[0-9a-f]{64}`", made_by[1])
+    assert made_by[2].startswith("- code: `bert-jax ")
 
 
 @pytest.mark.slow
@@ -150,13 +155,19 @@ def test_a_seed_is_not_added_on_other_data(
 
 @pytest.mark.slow
 def test_changed_settings_are_refused_with_the_difference(
-    data: list[str], undisturbed: Path, capsys: pytest.CaptureFixture[str]
+    data: list[str], undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(study(data, undisturbed, "--num-train-steps", "9")) == 2
     said = capsys.readouterr().err
     assert "base/seed-0/pretraining was made with other settings: num_train_steps 8 -> 9" in said
     assert main(study(data, undisturbed, "--scale", "one")) == 2
     assert "was begun with other settings: scale tiny -> one; give those" in capsys.readouterr().err
+    other = ["--corpus", str(write_corpus(tmp_path / "other", seed=1))]
+    for flags in (other, [*other, "--plan"]):
+        assert main(study(data, undisturbed, *flags)) == 2
+        said = capsys.readouterr().err
+        assert "was begun on another corpus, whose fingerprint is" in said
+        assert "give that one (the command was `bert-jax study tiny --corpus" in said
 
 
 @pytest.mark.slow

@@ -80,6 +80,7 @@ def run_study(args: RunStudy) -> int:
         claim(args.output, {"study": args.study.name, "scale": args.scale})
         make_data(args.output, corpus, tasks, args.experiment.model.vocab_size)
     described = describe(corpus)
+    check_directory(args.output, {"corpus": described.fingerprint})
     plan = _plan(args, described)
     loaded = check_data(plan, args.output, described, tasks, retry=args.retry)
     note_unusual(plan.experiments)
@@ -103,7 +104,6 @@ def _show_plan(
     if args.budget_hours is not None:
         seconds = seconds_of_steps(_without_steps(args, plan), speed)
         plan = _plan(args, corpus, steps_in(args.budget_hours, seconds))
-    check_directory(args.output, {"corpus": corpus.fingerprint})
     check_settings(args.output, plan, ", or name another --output")
     reusable = find_reusable(plan, args.output, args.reuse, corpus.fingerprint)
     where = args.topology or len(rounds[0])
