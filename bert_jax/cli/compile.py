@@ -56,7 +56,7 @@ def _try(args: Compile, where: Slice, batch_per_chip: int | None) -> Report | No
     phase, devices = args.experiment.data.phases[args.phase], len(where.devices)
     rows = args.experiment.largest_batch(phase) if batch_per_chip is None else batch_per_chip * devices
     batch = f"{rows / devices:g} sequences a {_device(where)}"
-    _say(f"compiling {args.name} for {where.name}, {batch}")
+    _say(f"compiling {args.name} for {where.name}, {batch}; this takes a minute or more")
     try:
         return compile_step(args.experiment.with_batches_of(rows), phase, where)
     except TooLarge as error:
