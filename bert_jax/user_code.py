@@ -45,8 +45,10 @@ def _import(what: str, name: str, module: str) -> types.ModuleType:
         at = f", line {lines[-1]} of {module}" if lines else ""
         advice = ""
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-            nearby = "" if "" not in sys.path else "the working directory or "
-            advice = f"; its module must be installed, or lie in {nearby or 'a directory of '}PYTHONPATH"
+            where = (
+                "a directory of PYTHONPATH" if "" not in sys.path else "the working directory or PYTHONPATH"
+            )
+            advice = f"; its module must be installed, or lie in {where}"
         raise UserError(
             f"{what} {name!r} cannot be imported: {type(error).__name__}: {error}{at}{advice}"
         ) from None

@@ -294,7 +294,11 @@ ON = f"{shlex.join(WORKDIR)} --corpus /corpora/a -- quickstart_bert"
         (no_gcloud, f"create a {TPU}", "gcloud is not installed, or not logged in"),
         (no_account, f"create a {TPU}", "not logged in; run: gcloud auth login"),
         (no_account, f"create a {GCE}", "not logged in; run: gcloud auth login"),
-        (no_repository, f"install a {TPU} --commit abc", "has no remote `origin`, which the hosts would fetch"),
+        (
+            no_repository,
+            f"install a {TPU} --commit abc",
+            "has no remote `origin`, which the hosts would fetch",
+        ),
         (slice_exists, f"create a {TPU}", r"a is already in use in us-west4-a \(READY\)"),
         (
             slice_exists,

@@ -156,13 +156,12 @@ def _check_same(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
     """The content of `study.json`. Raises UserError if it says otherwise than `now`."""
     before = read_study(directory)
     known = {name: value for name, value in now.items() if name in before}
-    if before.get("corpus", now.get("corpus")) != now.get("corpus", before.get("corpus")):
+    if "corpus" in known and before["corpus"] != now["corpus"]:
         command = last_command(directory)
+        made_by = f" (the command was `bert-jax study {command}`)" if command else ""
         raise UserError(
             f"{directory} was begun on another corpus, whose fingerprint is {before['corpus']} and not "
-            f"{now['corpus']}; give that one"
-            + (f" (the command was `bert-jax study {command}`)" if command else "")
-            + ", or name another --output"
+            f"{now['corpus']}; give that one{made_by}, or name another --output"
         )
     if changed := differences({name: before[name] for name in known}, known, ()):
         raise UserError(

@@ -110,7 +110,7 @@ def train_sentencepiece(texts: Iterable[str], vocab_size: int, casing: Casing) -
     except (RuntimeError, OSError) as error:
         reason = str(error).strip().splitlines()[-1]
         if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", reason):
-            reason = f"its characters alone need {least[1]}"
+            reason = f"its characters and the special tokens need {least[1]}"
         raise UserError(
             f"SentencePiece cannot learn {vocab_size} pieces from this text ({reason}); "
             f"give another --vocab-size or more text"
