@@ -213,15 +213,21 @@ def test_a_pretrained_model_is_no_fine_tuned_one(tmp_path: Path, capsys: pytest.
     assert "is no fine-tuned model, which `bert-jax finetune` makes; a pretrained" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("changed", [{"task": "sentiment"}, {"settings": {"temperature": 1}}])
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"task": "sentiment"}, " cannot be applied: unknown task 'sentiment'; valid: cola, "),
+        ({"settings": {"temperature": 1}}, " was fine-tuned by another version of bert-jax: "),
+    ],
+)
 def test_a_task_of_another_version_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture, changed: dict[str, object]
+    tmp_path: Path, capsys: pytest.CaptureFixture, changed: dict[str, object], message: str
 ) -> None:
     make_trial(tmp_path, "classification", "classify", ("no", "yes"))
     fields = json.loads((tmp_path / "config.json").read_text())
     write_json(tmp_path / "config.json", {**fields, **changed})
     refuse(tmp_path, "text\nthe cat\n", ".tsv")
-    assert "was fine-tuned by another version of bert-jax: " in capsys.readouterr().err
+    assert f"{tmp_path}{message}" in capsys.readouterr().err
 
 
 def test_labels_of_relations_are_not_looked_at(tmp_path: Path) -> None:

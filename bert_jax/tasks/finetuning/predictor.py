@@ -142,9 +142,11 @@ def prediction_run(config: FineTuningConfig, batch_size: int) -> FineTuningConfi
 
 def _settings_of(record: FineTuningRecord, trial: Path, encoding: str) -> TaskSettings:
     check_encoding(encoding)
-    defaults: Any = find_task(record.task).settings()
     try:
+        defaults: Any = find_task(record.task).settings()
         settings = dataclasses.replace(defaults, **record.settings)
+    except UserError as error:
+        raise UserError(f"{trial} cannot be applied: {error}") from None
     except TypeError as error:
         raise UserError(f"{trial} was fine-tuned by another version of bert-jax: {error}") from None
     if encoding != "utf-8" and not hasattr(settings, "encoding"):

@@ -99,5 +99,5 @@ def test_of_a_chip_of_two_devices_batches_are_a_devices(
         monkeypatch.setattr(compile_command, "open_slice", lambda _, where=where: where)
         assert main(["compile", "base", "--topology", name, "--batch-per-chip", "8"]) == 1
         first, second = capsys.readouterr().err.splitlines()
-        assert first == f"compiling base for {name}, 8 sequences a {unit}"
+        assert first == f"compiling base for {name}, 8 sequences a {unit}; this takes a minute or more"
         assert second == f"8 sequences a {unit} do not fit: {8 * devices} rows"
