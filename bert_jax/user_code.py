@@ -5,26 +5,33 @@ import importlib
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
+from data_pipeline.checks import check_name
 from data_pipeline.errors import UserError
 
+T = TypeVar("T")
 
-def import_named(what: str, name: str, fits: Callable[[Any], bool]) -> Any:
-    """Imports a module, and returns what it defines under a name.
+
+def find_named(what: str, name: str, named: Mapping[str, T], fits: Callable[[Any], bool]) -> T:
+    """The thing of a name, or the one that `module:NAME` names, whose module is then imported.
 
     Args:
       what: the kind of thing, for messages.
-      name: `module:NAME`.
-      fits: whether a value is such a thing.
+      name: one of `named`, or `module:NAME`.
+      named: those that have a name of their own.
+      fits: whether a value of a module is such a thing.
 
     Raises:
-      UserError: the module cannot be imported, or has no such thing of that name.
+      UserError: an unknown name; the module cannot be imported, or has no such thing of that name.
     """
+    if ":" not in name:
+        check_name(name, named, what, ", or module:NAME of one of your own")
+        return named[name]
     module, _, attribute = name.partition(":")
     loaded = _import(what, name, module.removesuffix(".py"))
-    found = getattr(loaded, attribute, None)
+    found: Any = getattr(loaded, attribute, None)
     if not fits(found):
         there = [other for other, value in vars(loaded).items() if fits(value)]
         raise UserError(f"{module} has no {what} {attribute!r}; it has {', '.join(there) or 'none'}")

@@ -1,10 +1,12 @@
 """Checks of settings, which raise UserError with the setting's name and what would be valid."""
 
 import dataclasses
+import difflib
 import math
 import numbers
 import types
 import typing
+from collections.abc import Collection
 from typing import Any
 
 from data_pipeline.errors import UserError
@@ -27,6 +29,17 @@ def check_types(settings: Any, prefix: str) -> None:
             is_choice = typing.get_origin(hints[name]) is typing.Literal
             words = f"{'valid:' if is_choice else 'it must be'} {_in_words(hints[name])}"
             raise UserError(f"{prefix}{name} is {value!r}; {words}")
+
+
+def check_name(name: str, valid: Collection[str], what: str, others: str = "") -> None:
+    """Raises UserError, with the most similar valid names or else with all, if a name is not valid.
+
+    `others` says what else is valid.
+    """
+    if name not in valid:
+        near = difflib.get_close_matches(name, valid, n=3, cutoff=0.5)
+        known = f"nearest: {', '.join(near)}" if near else f"valid: {', '.join(valid)}"
+        raise UserError(f"unknown {what} {name!r}; {known}{others}")
 
 
 def _is_of(hint: Any, value: Any) -> bool:

@@ -346,7 +346,7 @@ STUDY = dataclasses.replace(STUDY, published={{}}, measures=({},))
 @pytest.mark.parametrize(
     ("measures", "message"),
     [
-        ('Finetuned("x", "accuracy", "clasify", "topic")', "unknown task 'clasify'; valid: cola"),
+        ('Finetuned("x", "accuracy", "clasify", "topic")', "unknown task 'clasify'; nearest: classify"),
         (
             'dataclasses.replace(TOPIC, metric="f1")',
             "topic: no metric 'f1'; valid: accuracy, macro_f1, matthews",

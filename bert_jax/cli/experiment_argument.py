@@ -5,15 +5,15 @@ They are read before the other flags, since they decide which settings there are
 
 from collections.abc import Sequence
 
-from bert_jax.cli.parsing import check_name, peek, take_name
+from bert_jax.cli.parsing import peek, take_name
 from bert_jax.objectives import find_objective
 from bert_jax.objectives.base import Objective
 from bert_jax.objectives.experiment import Experiment
-from bert_jax.user_code import import_named, working_directory_on_path
+from bert_jax.user_code import find_named, working_directory_on_path
 from data_pipeline.errors import UserError
 from experiments import ALIASES, EXPERIMENTS
 
-_NAMES = (*EXPERIMENTS, *ALIASES)
+_NAMED = {**EXPERIMENTS, **{alias: EXPERIMENTS[name] for alias, name in ALIASES.items()}}
 
 
 def find_experiment(name: str) -> tuple[str, Experiment]:
@@ -24,12 +24,9 @@ def find_experiment(name: str) -> tuple[str, Experiment]:
     Raises:
       UserError: there is none.
     """
-    if ":" not in name:
-        check_name(name, _NAMES, "experiment", ", or module:NAME of one of your own")
-        name = ALIASES.get(name, name)
-        return name, EXPERIMENTS[name]
     with working_directory_on_path():
-        return name, import_named("experiment", name, lambda value: isinstance(value, Experiment))
+        found = find_named("experiment", name, _NAMED, lambda value: isinstance(value, Experiment))
+    return ALIASES.get(name, name), found
 
 
 def take_experiment(argv: Sequence[str], *, usage: str, page: str) -> tuple[str, Experiment]:

@@ -7,9 +7,10 @@ from typing import Any
 
 from bert_jax.cli.buckets import reach_buckets_by_gcsfs, run_with_buckets
 from bert_jax.cli.huge_pages import restart_with_huge_pages
-from bert_jax.cli.parsing import check_name, list_names, parse_flags
+from bert_jax.cli.parsing import list_names, parse_flags
 from bert_jax.exit_status import BAD_INPUT, report
 from bert_jax.version import __version__
+from data_pipeline.checks import check_name
 from data_pipeline.errors import UserError
 from data_pipeline.interrupts import interrupts_deferred
 

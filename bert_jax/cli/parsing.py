@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 import tyro
@@ -129,17 +129,6 @@ def list_names(summaries: Mapping[str, str]) -> str:
     """A line for each name, for the end of the page given to `take_name`."""
     width = max(map(len, summaries))
     return "\n".join(f"  {name:<{width}}  {summary}" for name, summary in summaries.items())
-
-
-def check_name(name: str, valid: Collection[str], what: str, others: str = "") -> None:
-    """Raises UserError, with the most similar valid names or else with all, if a name is not valid.
-
-    `others` says what else is valid.
-    """
-    if name not in valid:
-        near = difflib.get_close_matches(name, valid, n=3, cutoff=0.5)
-        known = f"nearest: {', '.join(near)}" if near else f"valid: {', '.join(valid)}"
-        raise UserError(f"unknown {what} {name!r}; {known}{others}")
 
 
 def _check_not_empty(argv: Sequence[str]) -> None:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from bert_jax.model_config import Attention, ModelConfig
 from bert_jax.task import Batch, Metric, Sums
-from bert_jax.user_code import import_named
+from bert_jax.user_code import find_named
 from data_pipeline.config import DataConfig
-from data_pipeline.errors import UserError
 
 if TYPE_CHECKING:
     import flax.linen as nn
@@ -128,17 +127,11 @@ def find_objective(name: str) -> type[Objective]:
     Raises:
       UserError: there is none.
     """
-    if name in OBJECTIVES:
-        return OBJECTIVES[name]
-    if ":" not in name:
-        raise UserError(
-            f"unknown objective {name!r}; valid: {', '.join(OBJECTIVES)}, or module:Class of one of your own"
-        )
 
     def fits(value: Any) -> bool:
         return isinstance(value, type) and issubclass(value, Objective) and value is not Objective
 
-    return import_named("objective", name, fits)
+    return find_named("objective", name, OBJECTIVES, fits)
 
 
 def objective_name(objective: Objective) -> str:

@@ -10,8 +10,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from bert_jax.user_code import import_named
-from data_pipeline.errors import UserError
+from bert_jax.user_code import find_named
 
 if TYPE_CHECKING:
     from bert_jax.tasks.finetuning.task import TaskSettings
@@ -69,10 +68,4 @@ def find_task(name: str) -> Task:
     Raises:
       UserError: there is none.
     """
-    if name in TASKS:
-        return TASKS[name]
-    if ":" not in name:
-        raise UserError(
-            f"unknown task {name!r}; valid: {', '.join(TASKS)}, or module:NAME of one of your own"
-        )
-    return import_named("task", name, lambda value: isinstance(value, Task))
+    return find_named("task", name, TASKS, lambda value: isinstance(value, Task))

@@ -7,7 +7,7 @@ from typing import Any
 
 import tyro
 
-from bert_jax.cli.parsing import check_name, parse_flags, take_name
+from bert_jax.cli.parsing import parse_flags, take_name
 from bert_jax.formats.model_source import ModelSource
 from bert_jax.tasks import TASKS, find_task
 from bert_jax.tasks.finetuning.flags import Finetune
@@ -42,8 +42,6 @@ def parse(argv: Sequence[str]) -> Finetune[Any]:
     page = _HELP + "\n".join(f"  {name:<10} {task.summary}" for name, task in TASKS.items()) + _OWN
     usage = "bert-jax finetune TASK --model DIR --data DIR --output DIR"
     name = take_name(argv, what="task", usage=usage, page=page)
-    if ":" not in name:
-        check_name(name, TASKS, "task", ", or module:NAME of one of your own")
     with working_directory_on_path():
         task = find_task(name)
         flags: Any = task.flags()

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import tyro
 
-from bert_jax.cli.parsing import check_name, given_flags, list_names, parse_flags, peek, take_name
+from bert_jax.cli.parsing import given_flags, list_names, parse_flags, peek, take_name
 from bert_jax.studies.arguments import RunStudy
 from bert_jax.studies.changes import given_settings
 from bert_jax.studies.file import read_studies
 from bert_jax.studies.plan import make_plan, only_arms
 from bert_jax.study import Study
+from data_pipeline.checks import check_name
 from data_pipeline.errors import UserError
 from experiments import STUDIES
 
