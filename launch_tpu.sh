@@ -65,7 +65,7 @@ check_run() {
   done
   command -v bert-jax >/dev/null || return 0
   [ "$command" = pretrain ] || output=--output
-  answer=$(bert-jax "$command" "$@" "$output" "$workdir" --distributed --check-flags 2>&1) || [ $? != 2 ] ||
+  answer=$(bert-jax "$command" "$@" "$output" "$workdir" --distributed --check-flags "$devices" 2>&1) || [ $? != 2 ] ||
     fail "the bert-jax of this machine refuses -- $*: ${answer##*error: }"
 }
 

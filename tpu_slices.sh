@@ -2,13 +2,14 @@
 # The two APIs by which Google rents TPU slices. For each there are functions that tell what a zone has, create
 # the slice `name`, tell its state (nothing: there is none), run a command on all its hosts, and delete it.
 
-# Sets what follows from the flags: the API, the image and, on Compute Engine, the hosts and their topology.
+# Sets what follows from the flags: the API, the image, the number of devices as jax counts them and, on Compute
+# Engine, the hosts and their topology.
 read_type() {
   local chips=${type##*-} sizes="2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16"
   [ -n "$type" ] || fail "no type: pass --type, for example v5litepod-16"
   [[ $type =~ ^(v[234]|v5litepod|v5p|v6e|tpu7x)-[1-9][0-9]*$ ]] ||
     fail "unknown --type '$type'; known: v2-N, v3-N, v4-N, v5litepod-N, v5p-N, v6e-N, tpu7x-N"
-  api=gce image=ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e hosts='' machine='' topology=''
+  api=gce image=ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e hosts='' machine='' topology='' devices=$chips
   case $type in
     v[234]-*) api=tpu image=tpu-ubuntu2204-base ;;
     v5litepod-*) api=tpu image=v2-alpha-tpuv5-lite ;;
@@ -17,8 +18,9 @@ read_type() {
     v5p-*) machine=ct5p-hightpu-4t ;;
     tpu7x-*) machine=tpu7x-standard-4t image=ubuntu-accel-2404-amd64-tpu-tpu7x ;;
   esac
+  case $type in v4-* | v5p-*) devices=$((chips / 2)) ;; esac # a chip is one device, and has two cores
   case $type in
-    v5p-*[13579] | tpu7x-*[13579]) fail "--type $type: the number counts cores, two a chip, so it is even" ;;
+    v4-*[13579] | v5p-*[13579] | tpu7x-*[13579]) fail "--type $type: the number counts cores, two a chip, so it is even" ;;
     v5p-* | tpu7x-*) chips=$((chips / 2)) ;;
   esac
   image=${runtime_version:-$image}

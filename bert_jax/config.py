@@ -138,6 +138,10 @@ class ParallelConfig:
         if self.mode == "pmap" and (self.fsdp, self.tensor) != (1, 1):
             raise UserError("parallel.fsdp and parallel.tensor need parallel.mode jit; pmap copies all")
 
+    def batch_unit(self, num_devices: int) -> int:
+        """What a batch size must be a multiple of: devices that share a batch x micro-batches."""
+        return num_devices // self.tensor * self.accumulation_steps
+
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
@@ -195,3 +199,20 @@ class RunConfig:
     def batch_sizes(self) -> tuple[int, ...]:
         """The sizes of batch that the run has, in rows, ascending."""
         return (self.global_batch_size,)
+
+    def check_devices(self, num_devices: int) -> None:
+        """Raises UserError unless so many devices can form the mesh and share batches of all sizes."""
+        inner = self.parallel.fsdp * self.parallel.tensor
+        if num_devices % inner:
+            raise UserError(
+                f"parallel.fsdp x parallel.tensor is {inner}, which does not divide {num_devices} devices"
+            )
+        unit = self.parallel.batch_unit(num_devices)
+        for size in self.batch_sizes:
+            if size % unit:
+                below = size // unit * unit
+                nearest = f"{below} or {below + unit}" if below else f"{unit}"
+                raise UserError(
+                    f"the batch size is {size}; it must be a multiple of {unit} "
+                    f"(devices that share a batch x parallel.accumulation_steps), such as {nearest}"
+                )

@@ -332,8 +332,8 @@ def test_what_stands_in_the_way_is_one_line(
         (f"create a {GCE} --queued", "--queued is flex-start for tpu7x-16: pass --max-hours"),
         (f"create a {GCE} --queued --max-hours 9 --spot", "leave out --spot"),
         *(
-            (f"create a {GCE} --type {name}", f"--type {name}: the number counts cores, two a chip")
-            for name in ("v5p-9", "tpu7x-17")
+            (f"create a {Z} --type {name}", f"--type {name}: the number counts cores, two a chip")
+            for name in ("v4-9", "v5p-9", "tpu7x-17")
         ),
         (f"create My_Slice {TPU}", "'My_Slice' is no name for a slice"),
         (
@@ -374,6 +374,18 @@ def test_what_stands_in_the_way_is_one_line(
         (
             f"train a {TPU} {ON} --model.num-layer 3",
             "refuses -- quickstart_bert .*: unknown flag .*; nearest: ",
+        ),
+        (
+            f"train a {GCE} {ON} --parallel.fsdp 3",
+            "refuses -- quickstart_bert .*: parallel.fsdp x parallel.tensor is 3, which does not divide 16",
+        ),
+        (
+            f"run a {Z} --type v4-32 {ON} --global-batch-size 24",
+            "refuses -- quickstart_bert .*: the batch size is 24; it must be a multiple of 16",
+        ),
+        (
+            f"study a {TPU} --workdir gs://bucket/a --corpus /c --tasks /t -- table5 --parallel.tensor 32",
+            "refuses -- table5 .*: arm base: parallel.fsdp x parallel.tensor is 32, which does not divide 16",
         ),
         (
             f"study a {TPU} --workdir gs://bucket/a --corpus /c --tasks /t -- table5 --budget-hours 3",

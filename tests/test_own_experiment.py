@@ -72,6 +72,6 @@ def test_it_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_what_is_no_experiment_is_named(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pretrain", name, "--workdir", "run", "--check-flags"]) == 2
+    assert main(["pretrain", name, "--workdir", "run", "--check-flags", "1"]) == 2
     assert message in capsys.readouterr().err
     assert not Path("run").exists()

@@ -297,12 +297,17 @@ def test_all_tasks_whose_files_are_missing_are_named_before_anything_is_run(
         ),
         (["--scale="], "--scale is empty; give it a value"),
         (
-            ["--optimizer.warmup-steps", "4", "--optimizer.decay-start", "3", "--check-flags"],
+            ["--optimizer.warmup-steps", "4", "--optimizer.decay-start", "3", "--check-flags", "1"],
             "optimizer.decay_start is 3; it must be 0, or at least optimizer.warmup_steps (4)",
         ),
         (
-            ["--num-train-steps", "1", "--optimizer.decay-start", "7", "--check-flags"],
+            ["--num-train-steps", "1", "--optimizer.decay-start", "7", "--check-flags", "1"],
             "optimizer.decay_start is 7; it must be below num_train_steps (1)",
+        ),
+        (["--check-flags", "0"], "--check-flags is 0; it must be at least 1"),
+        (
+            ["--parallel.fsdp", "3", "--check-flags", "4"],
+            "arm base: parallel.fsdp x parallel.tensor is 3, which",
         ),
         (["--model.vocab-size", "8"], "entries, but model.vocab_size is 8; pass --model.vocab-size"),
         (["--workers", "0"], "--workers is 0; it must be at least 1"),

@@ -18,7 +18,6 @@ from jax.tree_util import tree_map_with_path
 from bert_jax.config import ParallelConfig
 from bert_jax.mesh import AXES
 from bert_jax.parameter_paths import names_of
-from data_pipeline.errors import UserError
 
 # Mesh axes of each dimension; an axis named for two splits the first that it divides. Where there is a
 # choice, fsdp does not split the hidden size where a TPU lays it out in registers of 128: a quarter of
@@ -38,19 +37,11 @@ _TABLE: dict[tuple[str, ...], tuple[tuple[str, ...], ...]] = {
 }
 
 
-def make_mesh(config: ParallelConfig, devices: list[jax.Device] | None = None) -> Mesh:
-    """A mesh of all devices; those that fsdp and tensor do not take are data-parallel.
-
-    Raises:
-      UserError: fsdp x tensor does not divide the number of devices.
+def make_mesh(config: ParallelConfig, devices: list[jax.Device]) -> Mesh:
+    """A mesh of these devices; those that fsdp and tensor, which divide their number, do not take are
+    data-parallel.
     """
-    devices = jax.devices() if devices is None else devices
-    inner = config.fsdp * config.tensor
-    if len(devices) % inner:
-        raise UserError(
-            f"parallel.fsdp x parallel.tensor is {inner}, which does not divide {len(devices)} devices"
-        )
-    shape = (len(devices) // inner, config.fsdp, config.tensor)
+    shape = (len(devices) // (config.fsdp * config.tensor), config.fsdp, config.tensor)
     # Not jax.make_mesh, which refuses most shapes that would split an axis of the slice's own grid.
     grid = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
     return Mesh(grid, AXES, axis_types=(AxisType.Auto,) * 3)

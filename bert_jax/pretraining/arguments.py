@@ -54,9 +54,9 @@ class Pretrain:
     and Open MPI; elsewhere set JAX_COORDINATOR_ADDRESS (host:port of
     process 0), JAX_NUM_PROCESSES and JAX_PROCESS_ID. The work directory
     must be the same directory for all."""
-    check_flags: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Check the flags and exit, with status 0 if they are valid; the corpus
-    and the work directory are not looked at."""
+    check_flags: Annotated[int | None, tyro.conf.arg(metavar="DEVICES")] = None
+    """Check the flags for a run on so many devices and exit, with status 0 if
+    they are valid. No device, corpus or work directory is looked at."""
 
     given: tyro.conf.Suppress[frozenset[str]] = frozenset()
     """Names of the fields that flags set, even to their default values."""
@@ -66,6 +66,8 @@ class Pretrain:
     def __post_init__(self) -> None:
         if self.profile is not None:
             check_positive("--profile", self.profile)
+        if self.check_flags is not None:
+            check_positive("--check-flags", self.check_flags)
         if self.branch_from is not None and self.init_from is not None:
             raise UserError("give --branch-from or --init-from, not both")
         if self.branch_step is not None and self.branch_from is None:

@@ -72,9 +72,9 @@ class RunStudy:
     """Write the report of what is done, and start nothing."""
     retry: tyro.conf.FlagCreatePairsOff[bool] = False
     """Try failed jobs again."""
-    check_flags: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Check the flags and exit, with status 0 if they are valid; no directory
-    is looked at."""
+    check_flags: Annotated[int | None, tyro.conf.arg(metavar="DEVICES")] = None
+    """Check the flags for a study on so many devices and exit, with status 0
+    if they are valid. No device or directory is looked at."""
 
     given: tyro.conf.Suppress[frozenset[str]] = frozenset()
     """Names of the fields that flags set, even to their default values."""
@@ -86,6 +86,8 @@ class RunStudy:
             check_positive("--seeds", self.seeds)
         if self.workers is not None:
             check_positive("--workers", self.workers)
+        if self.check_flags is not None:
+            check_positive("--check-flags", self.check_flags)
         if self.budget_flops is not None:
             check_above_zero("--budget-flops", self.budget_flops)
         if self.budget_hours is not None:

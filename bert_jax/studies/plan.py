@@ -105,6 +105,14 @@ class Plan:
     measured: Mapping[tuple[str, int], tuple[MeasuringJob, ...]]
     """(arm, seed) -> its measures."""
 
+    def check_devices(self, num_devices: int) -> None:
+        """Raises UserError unless every arm can be pretrained on so many devices."""
+        for arm, experiment in self.experiments.items():
+            try:
+                experiment.check_devices(num_devices)
+            except UserError as error:
+                raise UserError(f"arm {arm}: {error}") from None
+
 
 def make_plan(
     study: Study,

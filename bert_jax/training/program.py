@@ -15,7 +15,7 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from bert_jax.config import ParallelConfig, RunConfig
+from bert_jax.config import RunConfig
 from bert_jax.mesh import BATCH_SPEC
 from bert_jax.parallel import processes
 from bert_jax.parallel.compiler_memory import give_back_after_compiling
@@ -23,7 +23,6 @@ from bert_jax.parallel.sharding import BatchRows, make_mesh, split_rows, state_s
 from bert_jax.task import Batch, Sums, Task
 from bert_jax.training.optimizer import make_optimizer
 from bert_jax.training.train_step import Params, TrainState, eval_step, init_state, predict_step, train_step
-from data_pipeline.errors import UserError
 
 NumpyBatch = Mapping[str, np.ndarray]
 
@@ -171,33 +170,11 @@ def make_program(task: T, run: R, devices: list[jax.Device] | None = None) -> Pr
         fit the devices.
     """
     devices = jax.devices() if devices is None else devices
-    check_batch(run, len(devices))
+    run.check_devices(len(devices))
     give_back_after_compiling()
     if run.parallel.mode == "pmap":
         return _make_pmap_program(task, run, devices)
     return _make_jit_program(task, run, devices)
-
-
-def batch_unit(parallel: ParallelConfig, num_devices: int | None = None) -> int:
-    """What the batch size must be a multiple of: devices that share a batch x micro-batches.
-
-    `num_devices` None counts all devices.
-    """
-    num_devices = jax.device_count() if num_devices is None else num_devices
-    return num_devices // parallel.tensor * parallel.accumulation_steps
-
-
-def check_batch(run: RunConfig, num_devices: int | None = None) -> None:
-    """Raises UserError unless all batch sizes of the run are multiples of `batch_unit`."""
-    unit = batch_unit(run.parallel, num_devices)
-    for size in run.batch_sizes:
-        if unit and size % unit:
-            below = size // unit * unit
-            nearest = f"{below} or {below + unit}" if below else f"{unit}"
-            raise UserError(
-                f"the batch size is {size}; it must be a multiple of {unit} "
-                f"(devices that share a batch x parallel.accumulation_steps), such as {nearest}"
-            )
 
 
 def _pure_functions(task: Task, run: RunConfig) -> tuple[functools.partial, ...]:

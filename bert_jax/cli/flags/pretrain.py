@@ -53,7 +53,8 @@ def parse(argv: Sequence[str]) -> Pretrain:
         experiment=experiment,
     )
     args = parse_flags(Pretrain, argv[1:], command=f"bert-jax pretrain {name}", default=default)
-    if args.check_flags:
+    if args.check_flags is not None:
+        args.experiment.check_devices(args.check_flags)
         sys.exit(0)
     if not args.experiment.data.corpus:
         raise UserError(

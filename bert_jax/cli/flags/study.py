@@ -68,9 +68,9 @@ def parse(argv: Sequence[str]) -> RunStudy:
         RunStudy, argv[1:], command=f"bert-jax study {name}", default=default, description=about
     )
     args = dataclasses.replace(read, given=given_flags(argv), argv=tuple(argv))
-    if args.check_flags:
+    if args.check_flags is not None:
         changes = given_settings(args.experiment, args.given)
         plan = make_plan(study, scale, study.scales[scale], changes, args.budget_flops)
-        only_arms(plan, args.arms)
+        only_arms(plan, args.arms).check_devices(args.check_flags)
         sys.exit(0)
     return args

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
 
@@ -20,7 +21,6 @@ from bert_jax.finetuning_config import FineTuningConfig, Trial
 from bert_jax.formats.huggingface_tokenizer import TOKENIZER_FILE
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.parallel.interrupt import Interrupt, Interrupted
-from bert_jax.parallel.sharding import make_mesh
 from bert_jax.tasks.finetuning.dealing import parent_of_helper
 from bert_jax.tasks.finetuning.feature_cache import FeatureCache
 from bert_jax.tasks.finetuning.flags import Finetune
@@ -35,7 +35,7 @@ from bert_jax.tasks.finetuning.turns import Turns
 from bert_jax.training.checkpoints import load_params, saved_steps
 from bert_jax.training.loop import TrainingData, train
 from bert_jax.training.nonfinite import NonFiniteError
-from bert_jax.training.program import Program, batch_unit, check_batch
+from bert_jax.training.program import Program
 from bert_jax.training.progress import duration
 from bert_jax.training.train_step import Params
 from bert_jax.training.warm_start import start_from
@@ -73,12 +73,10 @@ class Grid:
         self.data_fingerprint = data.train.fingerprint()
         self.lengths = lengths_up_to(args.settings.max_seq_length)
         self.base = args.training.config(model.config, num_labels=max(len(data.labels), 1))
-        if self.base.parallel.mode == "jit":
-            make_mesh(self.base.parallel)  # now, so that an impossible mesh leaves no directory behind
         # All of them now, so that an impossible one is reported before the first is trained.
         self.configs = {trial: trial_config(self.base, trial, len(data.train)) for trial in self.trials}
         for config in self.configs.values():
-            check_batch(config)
+            config.check_devices(jax.device_count())
             self.make_head(config).check(data.train)
         self.head = self.make_head(self.configs[self.trials[0]])
         self._params = self.head.abstract_params()
@@ -227,7 +225,7 @@ class Grid:
         write_record(directory, dataclasses.replace(record, starts=(*record.starts, start)))
         if record.packing is None:
             return None
-        unit = batch_unit(config.parallel)
+        unit = config.parallel.batch_unit(jax.device_count())
         return dataclasses.replace(Packing(**record.packing), unit=unit)
 
     def _check_others(self) -> None:

@@ -8,7 +8,6 @@ import jax
 from bert_jax.model.size import encoder_flops
 from bert_jax.model_config import ModelConfig
 from bert_jax.tasks.finetuning.head import Head
-from bert_jax.training.program import batch_unit
 from data_pipeline.tasks.finetuning.packing import Packing, choose_packing
 from data_pipeline.tasks.finetuning.rows import Rows
 
@@ -38,7 +37,7 @@ def find_packing(head: Head, rows: Rows, lengths: Sequence[int]) -> Packing | No
         config.global_batch_size,
         lengths,
         num_steps=math.ceil(_EPOCHS * len(rows) / config.global_batch_size),
-        unit=batch_unit(config.parallel),
+        unit=config.parallel.batch_unit(jax.device_count()),
         compiling=_positions_while_compiling(config.model),
     )
 

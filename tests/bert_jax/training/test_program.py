@@ -12,7 +12,7 @@ from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import LeftToRight, MaskedLMAndNSP
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
-from bert_jax.parallel.sharding import join_blocks, make_mesh
+from bert_jax.parallel.sharding import join_blocks
 from bert_jax.training.program import COMPILER_OPTIONS, compiler_options, make_program
 from data_pipeline.config import DataConfig, MaskingConfig, Phase
 from data_pipeline.errors import UserError
@@ -189,7 +189,7 @@ def test_a_batch_that_does_not_divide_for_a_while_is_refused() -> None:
 
 def test_a_mesh_that_does_not_fit_is_refused() -> None:
     with pytest.raises(UserError, match="is 6, which does not divide 4 devices"):
-        make_mesh(ParallelConfig(fsdp=3, tensor=2), jax.devices()[:1] * 4)
+        Experiment(parallel=ParallelConfig(fsdp=3, tensor=2)).check_devices(4)
 
 
 @pytest.mark.slow
