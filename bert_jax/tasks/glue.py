@@ -69,7 +69,7 @@ class Settings(Flags, TaskSettings):
         glue = GLUE_TASKS[cast(GlueName, task)]
         metrics = tuple(scorers(*glue.metrics))
         if task == "mnli":
-            metrics += (Metric("dev_mismatched_accuracy", "mismatched", "{:.1%}"),)
+            metrics += (Metric("dev_mismatched_accuracy", "mismatched"),)
         return (Classification if glue.labels else Regression)(config, metrics)
 
     def predict_file(self, job: Prediction) -> int:

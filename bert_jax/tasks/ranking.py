@@ -68,8 +68,8 @@ _QUERIES_SHOWN, _ANSWERS_SHOWN = 3, 3
 
 METRICS = (
     Metric("mrr", "MRR"),
-    Metric("recall@1", "recall@1", "{:.1%}"),
-    Metric("recall@10", "recall@10", "{:.1%}"),
+    Metric("recall@1", "recall@1"),
+    Metric("recall@10", "recall@10"),
     Metric("ndcg@10", "NDCG@10"),
 )
 _SCALE = 20.0

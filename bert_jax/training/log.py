@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,10 @@ class TrainingLog:
         means = self._task.means(totals) | {"grad_norm": totals["grad_norm"] / totals["steps"]}
         where = {"step": step, "split": "train", "max_seq_length": max_seq_length}
         self._write({**where, **means, "learning_rate": learning_rate, "timing": timing})
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        """What an evaluation runs in, so that the live line says so."""
+        return self._display.evaluating()
 
     def evaluation_row(self, step: int, metrics: Mapping[str, Any], seconds: float) -> None:
         """Writes the metrics of an evaluation, whose seconds are left out of the speeds and of the start."""

@@ -229,7 +229,7 @@ def _evaluate(
     """Evaluates and writes a row. Raises Interrupted, without a row, if it is asked to stop."""
     jax.block_until_ready(state.step)
     began = time.perf_counter()
-    with watchdog.paused():
+    with watchdog.paused(), log.evaluating():
         metrics = evaluation(state.params, step, interrupt.check)
     log.evaluation_row(step, metrics, time.perf_counter() - began)
 

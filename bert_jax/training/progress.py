@@ -1,6 +1,7 @@
 """Progress output of a run: a live line on a terminal, plain lines elsewhere."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -56,6 +57,14 @@ class ProgressDisplay:
             self._bar.update(self._task, left=f"{duration(seconds)} left")
         else:
             self._console.print(f"step {step}/{self._last}: about {duration(seconds)} left", markup=False)
+
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Says on the live line, in place of the time left, that an evaluation is under way."""
+        left = self._bar.tasks[self._task].fields["left"]
+        self._bar.update(self._task, left="evaluating")
+        yield
+        self._bar.update(self._task, left=left)
 
     def show(self, row: Mapping[str, Any]) -> None:
         """Shows a row of metrics: training rows on the live line, evaluations as lines that stay."""

@@ -20,7 +20,7 @@ from data_pipeline.tasks.finetuning.scores import Items, Scorer
 
 T = TypeVar("T")
 
-ACCURACY = Metric("accuracy", "accuracy", "{:.1%}")
+ACCURACY = Metric("accuracy", "accuracy")
 MACRO_F1 = Metric("macro_f1", "macro F1")
 
 SCORERS: Mapping[Metric, tuple[Scorer, Items]] = {

@@ -50,6 +50,28 @@ def test_a_terminal_says_that_it_compiles_until_the_first_step_is_done(
         assert words in last
 
 
+def test_a_terminal_says_that_it_evaluates_and_then_the_time_left_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    # Closing shows the line for the last time.
+    for ended, words in ((False, "evaluating"), (True, "2 h 5 min left")):
+        with (
+            contextlib.closing(ProgressDisplay(0, 1_000_000, METRICS)) as display,
+            contextlib.ExitStack() as stack,
+        ):
+            display.show(ROW)
+            stack.enter_context(display.evaluating())
+            if ended:
+                stack.close()
+            display.close()
+        last = re.findall(r"step .*", capsys.readouterr().out)[-1]
+        assert f"{words} " in last
+        assert "loss 0.751" in last
+
+
 def test_the_task_decides_what_is_shown() -> None:
     row = ROW | {"perplexity": 8.25, "timing": {"fraction_of_peak": 0.5}}
     assert describe_row(row, []) == "loss 0.751, 50% of peak"
