@@ -26,6 +26,7 @@ def own_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_it_is_trained_reported_and_applied(
     tmp_path: Path, own_task: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     make_run(tmp_path / "model", make_params=trainable_params, num_layers=1)
     rows = "".join(f"{'the ' * n}\t{n}\n" for n in (1, 3, 5, 7))
     for name in ("train", "dev"):
@@ -33,6 +34,8 @@ def test_it_is_trained_reported_and_applied(
     paths = [f"--model={tmp_path / 'model'}", f"--data={tmp_path}", f"--output={tmp_path / 'out'}"]
     rates = ["--learning-rate", "1e-2", "1e-9", "--epochs=10", "--batch-size=4", "--max-seq-length=16"]
     assert main(["finetune", own_task, *paths, *rates]) == 0
+    said = capsys.readouterr().out
+    assert f"try it:  PYTHONPATH=. bert-jax predict --model {tmp_path / 'out'} --input" in said
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     scores = {trial["learning_rate"]: trial["metrics"]["absolute_error"] for trial in results["trials"]}
     assert results["best"]["learning_rate"] == 1e-2

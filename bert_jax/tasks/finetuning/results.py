@@ -5,6 +5,7 @@ Every finished trial in the output directory counts, so that a grid may grow fro
 
 import dataclasses
 import math
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -84,7 +85,9 @@ def report(output: Path, task: str, metric: Metric) -> None:
     if (report_file := output / BEST_DIRECTORY / REPORT_FILE).exists():
         print(f"metrics of each type: {report_file}")
     print(f"all metrics: {output / RESULTS_FILE}")
-    print(f"try it:  bert-jax predict --model {shlex.quote(str(output))} --input FILE --output FILE")
+    # `finetune` finds a task of one's own in the working directory too, and other commands do not.
+    path = "PYTHONPATH=. " if ":" in task and "PYTHONPATH" not in os.environ else ""
+    print(f"try it:  {path}bert-jax predict --model {shlex.quote(str(output))} --input FILE --output FILE")
 
 
 def _shown(name: str, value: float) -> str:
