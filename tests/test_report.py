@@ -120,6 +120,23 @@ def test_seeds_share_a_line_and_others_do_not(tmp_path: Path, capsys: pytest.Cap
     assert max(map(len, said.partition("note:")[0].splitlines())) <= 80
 
 
+def test_settings_of_many_runs_are_not_broken_on_a_narrow_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    names = [f"{letter}_short_name" for letter in "abcd"]
+    runs = [
+        pretrained(tmp_path / name, {10: 0.5}, global_batch_size=8 * n) for n, name in enumerate(names, 1)
+    ]
+    lines = shown(capsys, *runs)
+    assert [words for words in lines if words and words[0] == "global_batch_size"] == [
+        ["global_batch_size", "8", "16"],
+        ["global_batch_size", "24", "32"],
+    ]
+    assert names[:2] in lines
+    assert names[2:] in lines
+
+
 def test_a_seed_that_met_nan_shows_as_nan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [
         pretrained(tmp_path / "a", {10: 0.50}),

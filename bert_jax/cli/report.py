@@ -1,6 +1,7 @@
 """`bert-jax report RUN...`: compares runs in a table, a CSV file and a plot."""
 
 import csv
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -108,10 +109,24 @@ def _print_groups(groups: Sequence[Group]) -> None:
     _print_table("held-out documents", ["run", "runs", "step", "length", *headings], rows)
     different = settings_that_differ(groups)
     if different:
-        settings = [[name, *map(str, values)] for name, values in different.items()]
-        _print_table("settings that differ", ["", *(group.name for group in groups)], settings)
+        _print_settings([group.name for group in groups], different)
     for line in notes(groups, different):
         print(f"note: {line}")
+
+
+def _print_settings(names: Sequence[str], different: Mapping[str, Sequence[Any]]) -> None:
+    """Prints the settings of runs of these names, in several tables if the terminal is too narrow for one."""
+    console, first = Console(), 0
+    unlimited = console.options.update_width(sys.maxsize)
+    while first < len(names):
+        for last in range(len(names), first, -1):
+            rows = [[setting, *map(str, values[first:last])] for setting, values in different.items()]
+            table = _make_table("settings that differ", ["", *names[first:last]], rows)
+            table.columns[0].no_wrap = True
+            if console.measure(table, options=unlimited).maximum <= console.width:
+                break
+        console.print(table)
+        first = last
 
 
 def _print_scores(scores: Sequence[Score]) -> None:
@@ -178,6 +193,10 @@ def _published(score: Score) -> float | None:
 
 
 def _print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    Console().print(_make_table(title, headings, rows))
+
+
+def _make_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     table = Table(title=title, show_edge=False)
     for number, heading in enumerate(headings):
         # On a narrow terminal, names of runs are broken, but never the words of headings.
@@ -186,4 +205,4 @@ def _print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[st
         table.add_column(escape(heading), justify=justify, overflow="fold", min_width=longest_word)
     for row in rows:
         table.add_row(*map(escape, row))
-    Console().print(table)
+    return table
