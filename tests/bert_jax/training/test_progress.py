@@ -18,13 +18,20 @@ TIMING = {
 ROW = {"step": 130_000, "split": "train", "loss": 0.7512, "accuracy": 0.5625, "timing": TIMING}
 
 
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich treat any output as a terminal
+    monkeypatch.setenv("TERM", "xterm")
+
+
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("columns", [60, 80, 200])
 def test_a_narrow_terminal_cuts_the_metrics_alone(
     columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich treat any output as a terminal
-    monkeypatch.setenv("TERM", "xterm")
     with contextlib.closing(ProgressDisplay(129_000, 1_000_000, METRICS)) as display:
         display.advance_to(129_500)
         display.advance_to(130_000)
@@ -36,12 +43,10 @@ def test_a_narrow_terminal_cuts_the_metrics_alone(
     assert ("FLOP/s" in line) is (columns == 200)
 
 
+@pytest.mark.usefixtures("terminal")
 def test_a_terminal_says_that_it_compiles_until_the_first_step_is_done(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
     for steps, words in ((0, "compiling"), (1, "training")):
         with contextlib.closing(ProgressDisplay(0, 10, METRICS)) as display:
             for step in range(steps):
@@ -50,12 +55,10 @@ def test_a_terminal_says_that_it_compiles_until_the_first_step_is_done(
         assert words in last
 
 
+@pytest.mark.usefixtures("terminal")
 def test_a_terminal_says_that_it_evaluates_and_then_the_time_left_again(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
     # Closing shows the line for the last time.
     for ended, words in ((False, "evaluating"), (True, "2 h 5 min left")):
         with (
