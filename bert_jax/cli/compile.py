@@ -104,7 +104,7 @@ def _costs_table(where: Slice, report: Report, device: str) -> Table:
         "FLOPs of the model": f"{report.model_flops:.3e}",
         "FLOPs compiled": f"{report.compiled_flops:.3e}",
         "estimated cycles": f"{cycles / 1e6:.1f} M",
-        "of these attention": f"{report.costs.kernel_cycles / 1e6:.1f} M",
+        "of these in kernels": f"{report.costs.kernel_cycles / 1e6:.1f} M",
         "computing": f"{report.computing_seconds * 1e3:.2f} ms at {where.chip.clock_hz / 1e9:g} GHz",
         "exchanging": f"{report.exchanging_seconds * 1e3:.2f} ms at {where.bandwidth / 1e9:g} GB/s",
         "estimated time": f"{report.seconds * 1e3:.2f} ms",
