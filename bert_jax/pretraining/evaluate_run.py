@@ -55,7 +55,7 @@ def evaluate_run(
         raise UserError(f"{corpus} has no held-out documents; prepare it with --holdout above 0")
     step, params = load_params(workdir, step)
     file = workdir / f"evaluation-{step}.json"
-    earlier = _rows_of_others(file, corpus)
+    _rows_of_others(file, corpus)  # a file that cannot be read is told now, not after minutes
     keep_compiled(workdir)
     program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment)
     heldout = heldout_batches(program, corpus)
@@ -65,7 +65,8 @@ def evaluate_run(
         | evaluate(program, on_devices, heldout(phase))
         for phase in experiment.data.phases
     ]
-    write_json(file, earlier + rows)
+    # Read again: an evaluation on another corpus may have ended meanwhile.
+    write_json(file, _rows_of_others(file, corpus) + rows)
     return rows, file
 
 

@@ -20,7 +20,7 @@ import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.config import OptimizerConfig, ParallelConfig
-from bert_jax.pretraining import evaluation
+from bert_jax.pretraining import evaluate_run, evaluation
 from bert_jax.pretraining import run as pretraining_run
 from bert_jax.pretraining.run import compile_later_phases
 from bert_jax.task import Batch
@@ -472,6 +472,23 @@ def test_evaluations_on_another_corpus_stand_beside_those_on_the_runs_own(
     directory = shutil.copytree(finished, tmp_path / "damaged")
     (directory / "evaluation-200.json").write_text("[")
     assert main(["evaluate", "--workdir", str(directory)]) == 2
+
+
+def test_an_evaluation_keeps_the_rows_of_one_that_ends_before_it(
+    finished: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workdir = shutil.copytree(finished, tmp_path / "evaluated twice at once")
+    file = workdir / "evaluation-200.json"
+    file.unlink(missing_ok=True)
+
+    def evaluate_beside_another(*args: Any) -> dict[str, float]:
+        metrics = evaluation.evaluate(*args)
+        file.write_text(json.dumps([{"corpus": "elsewhere"}]))
+        return metrics
+
+    monkeypatch.setattr(evaluate_run, "evaluate", evaluate_beside_another)
+    assert main(["evaluate", "--workdir", str(workdir)]) == 0
+    assert [row["corpus"] for row in json.loads(file.read_text())] == ["elsewhere", str(corpus)]
 
 
 def test_evaluate_takes_the_devices_at_hand(finished: Path, tmp_path: Path) -> None:
