@@ -18,6 +18,7 @@ from bert_jax.cli.main import COMMANDS, main
 from bert_jax.formats.open_model import open_model
 from bert_jax.tasks import TASKS
 from bert_jax.training.failures import out_of_memory_as_user_error
+from bert_jax.training.metric_log import MetricLog
 from bert_jax.workdir.directory import lock
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS
 from data_pipeline.errors import UserError
@@ -284,10 +285,12 @@ def test_work_directory_in_use(corpus: Path, tmp_path: Path, refused: Refused) -
 
 
 def test_a_disk_that_fails_is_not_bad_input(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "w").mkdir()
-    (tmp_path / "w" / "metrics.tmp").symlink_to("/dev/full")  # renamed, it is the run's metrics.jsonl
+    def write_to_full_disk(log: MetricLog, row: object) -> None:
+        Path("/dev/full").write_text(f"{row}")
+
+    monkeypatch.setattr(MetricLog, "write", write_to_full_disk)
     assert main(arguments(tmp_path / "w", corpus, "--num-train-steps", "1")) == 69
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
     assert "No space left on device while training; run the same command again" in line

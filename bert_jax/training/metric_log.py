@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.training.tensorboard import EventsFile
+from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError
 from data_pipeline.json_text import parse_json
 
@@ -28,7 +29,8 @@ class MetricLog:
     def __init__(self, workdir: Path, step: int) -> None:
         path = workdir / METRICS_FILE
         rows = [row for row in read_rows(path) if row["step"] <= step]
-        _rewrite(path, rows)
+        with atomically(path) as partial:
+            partial.write_text("".join(map(_as_line, rows)), encoding="utf-8")
         self._file = path.open("a", encoding="utf-8")
         self._curves = _begin_curves(workdir / TENSORBOARD_DIRECTORY)
         self.evaluated_at = max((row["step"] for row in rows if row["split"] == "heldout"), default=-1)
@@ -46,7 +48,7 @@ class MetricLog:
         row = {**row, "timing": {**row.get("timing", {}), "time": time.time()}}
         if not _is_row(row):
             raise ValueError(f"{row} is not a row of metrics: its values must be numbers")
-        self._file.write(json.dumps(row) + "\n")
+        self._file.write(_as_line(row))
         self._file.flush()
         self._draw(row)
         if time.time() > self._last_flush + _SECONDS_BETWEEN_FLUSHES:
@@ -119,14 +121,8 @@ def _begin_curves(directory: Path) -> EventsFile:
     return EventsFile(directory)
 
 
-def _rewrite(path: Path, rows: list[dict[str, Any]]) -> None:
-    beside = path.with_suffix(".tmp")
-    with beside.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
-        file.flush()
-        if rows:  # without rows there is nothing to lose
-            os.fsync(file.fileno())
-    beside.replace(path)
+def _as_line(row: dict[str, Any]) -> str:
+    return json.dumps(row) + "\n"
 
 
 def _curves(row: dict[str, Any]) -> dict[str, float]:
