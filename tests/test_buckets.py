@@ -26,6 +26,7 @@ from bert_jax.parallel import bucket_lease, leases, processes
 from bert_jax.parallel.lease_store import LeaseObjects
 from bert_jax.studies.directory import (
     Ended,
+    claim,
     forget_failures,
     forget_what_others_retry,
     read_ended,
@@ -546,6 +547,21 @@ def test_what_another_machine_has_done_of_a_study_counts(
     forget_failures(there, plan)
     forget_what_others_retry(here, plan)
     assert read_ended(here / plan.jobs[0].path) is None
+
+
+@pytest.mark.usefixtures("server")
+def test_a_study_that_another_machine_began_meanwhile_is_not_claimed_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here = shared_directory(STUDY)
+    monkeypatch.setenv("BERT_JAX_CACHE", str(tmp_path / "another machine"))
+    there = shared_directory(STUDY)
+    begun = {"study": "tiny", "scale": "one", "corpus": "its fingerprint", "seeds": 5}
+    claim(there, begun)
+    with pytest.raises(UserError, match="scale one -> two"):
+        claim(here, {"study": "tiny", "scale": "two"})
+    claim(here, {"study": "tiny", "scale": "one"})
+    assert json.loads((bucket.BucketDirectory(STUDY).read("study.json") or (b"", 0))[0]) == begun
 
 
 @pytest.mark.usefixtures("server")

@@ -108,6 +108,7 @@ def check_directory(directory: Path, identity: Mapping[str, Any]) -> None:
 
 def claim(directory: Path, identity: Mapping[str, Any]) -> None:
     """Makes a directory that of a study, unless it is already; arguments and errors as `check_directory`."""
+    pull_files(directory, STUDY_FILE)  # another machine may have begun it meanwhile
     check_directory(directory, identity)
     before = read_study(directory)
     if not identity.keys() <= before.keys():
