@@ -556,6 +556,12 @@ def test_records_are_held_by_the_number_of_their_probabilities(monkeypatch: pyte
     assert isinstance(choice.describe(np.zeros((3, 2), np.float32)), Iterator)
 
 
+def test_the_choice_with_the_highest_score_is_predicted_however_close_the_next_is() -> None:
+    close = np.array([0.05, np.nextafter(np.float32(0.05), np.float32(1)), IMPOSSIBLE], np.float32)
+    (found,) = choice.describe(close[np.newaxis])
+    assert found == {"label": 1, "probabilities": [0.5, 0.5]}
+
+
 def test_choices_of_batches_with_fewer_are_widened() -> None:
     rows = make_rows([5, 5, 5, 5, 5, 0], width=3)
     parts = [(np.array([0]), np.ones((1, 3), np.float32)), (np.array([1]), np.zeros((1, 2), np.float32))]

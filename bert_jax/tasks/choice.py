@@ -130,6 +130,6 @@ def describe(scores: np.ndarray) -> Iterator[dict[str, Any]]:
     for row in scores:
         probabilities = softmax(row[row > IMPOSSIBLE])
         yield {
-            "label": int(probabilities.argmax()),
+            "label": int(row.argmax()),
             "probabilities": [round(float(p), 6) for p in probabilities],
         }
