@@ -89,12 +89,21 @@ def read_question(record: Record) -> SquadExample:
 
 
 def add_predictions(path: Path, predictions: Mapping[str, Any]) -> Any:
-    """The JSON of a SQuAD file, with `predictions[id]` added to each question as `prediction`."""
+    """The JSON of a SQuAD file, with `predictions[id]` added to each question as `prediction`.
+
+    Raises UserError if the file has other questions by now.
+    """
     content = _read_json(path)
-    for article in content["data"]:
-        for paragraph in article["paragraphs"]:
-            for question in paragraph["qas"]:
-                question["prediction"] = predictions[question["id"]]
+    try:
+        for article in content["data"]:
+            for paragraph in article["paragraphs"]:
+                for question in paragraph["qas"]:
+                    question["prediction"] = predictions[question["id"]]
+    except (KeyError, TypeError):
+        raise UserError(
+            f"{path} has other questions than when it was first read; leave the file as it is until the "
+            "command ends, and run it again"
+        ) from None
     return content
 
 

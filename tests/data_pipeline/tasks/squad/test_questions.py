@@ -6,6 +6,7 @@ from data_pipeline.errors import UserError
 from data_pipeline.tasks.squad.questions import (
     Answer,
     SquadExample,
+    add_predictions,
     find_answers,
     read_squad,
     read_unanswered,
@@ -45,6 +46,12 @@ def test_answers_of_a_file_to_predict_are_not_looked_at(tmp_path):
     assert read_unanswered(write(tmp_path / "f.json", squad_json(CONTEXT, [odd]))) == (
         SquadExample("q1", "Where?", CONTEXT, (), is_impossible=False),
     )
+
+
+@pytest.mark.parametrize("now", [squad_json(CONTEXT, [question("q1"), question("q2")]), '{"data": [{}]}'])
+def test_a_file_that_was_changed_while_it_was_predicted_is_named(tmp_path, now):
+    with pytest.raises(UserError, match="has other questions than when it was first read"):
+        add_predictions(write(tmp_path / "f.json", now), {"q1": "Paris"})
 
 
 @pytest.mark.parametrize(
