@@ -156,19 +156,20 @@ def train(
                     length = batch["input_ids"].shape[-1]
                     log.training_row(step, state.sums, float(rate(step - 1)), length, waited)
                     state = program.reset_sums(state)
-                began = time.perf_counter()
+                saving_began = time.perf_counter()
                 if saves:
                     _save(checkpoints, step, state, log, before_save)
                 if evaluation and evaluates:
                     try:
                         _evaluate(evaluation, state, step, log, watchdog, interrupt)
                     except Interrupted:
-                        stopping, began = True, time.perf_counter()
+                        stopping, saving_began = True, time.perf_counter()
                         if not saves:
                             _save(checkpoints, step, state, log, before_save)
                 if stopping:
                     checkpoints.wait()
-                    print(f"the last checkpoint took {time.perf_counter() - began:.1f} s to save", flush=True)
+                    seconds = time.perf_counter() - saving_began
+                    print(f"the last checkpoint took {seconds:.1f} s to save", flush=True)
                     raise Interrupted
             checkpoints.wait()  # here, so that a save that never ends is noticed as a step would be
 
