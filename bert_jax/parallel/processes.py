@@ -114,8 +114,8 @@ def broadcast_from_first(action: Callable[[], T]) -> T:
     Raises:
       UserError: in all processes, if the action failed; Unfinished if the failure may pass.
     """
-    mine, everyone = _vote(lambda: action() if is_first() else None)
-    return everyone[0] if count() > 1 else mine  # type: ignore[return-value]
+    _, everyone = _vote(lambda: action() if is_first() else None)
+    return everyone[0]
 
 
 @contextlib.contextmanager
