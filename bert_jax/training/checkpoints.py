@@ -34,7 +34,6 @@ class Checkpoints:
 
     def __init__(self, workdir: Path, kept: Kept) -> None:
         _hush_orbax()
-        self._workdir = workdir
         self._files = files_of(workdir)
         self._kept = kept
         self._steps: list[int] = processes.broadcast_from_first(self._tidy)
@@ -210,7 +209,7 @@ class Checkpoints:
         return unfinished
 
     def _describe(self, error: Exception) -> str:
-        last = max(saved_steps(self._workdir), default=None)
+        last = max(self._files.steps(), default=None)
         kept = "there is no earlier one" if last is None else f"that of step {last} is kept"
         where = f"step {self._saving} in {self._files.place}"
         return f"saving the checkpoint of {where} failed ({_gist(error)}), {kept}"
@@ -227,13 +226,13 @@ def find_checkpoint(workdir: Path, step: int | None = None) -> int:
     Raises:
       UserError: there is no such checkpoint, or it is damaged.
     """
-    steps = saved_steps(workdir)
+    files = files_of(workdir)
+    steps = files.steps()
     if not steps:
         raise UserError(f"{workdir} has no checkpoint yet; `bert-jax pretrain` writes them")
     step = steps[-1] if step is None else step
     if step not in steps:
         raise UserError(f"{workdir} has no checkpoint of step {step}; there are {steps}")
-    files = files_of(workdir)
     if fault := files.find_fault(step):
         raise UserError(
             f"checkpoint {step} in {files.place} is damaged ({fault}); copy it there again, or take that of "
