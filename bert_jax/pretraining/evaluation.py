@@ -1,7 +1,7 @@
 """Held-out evaluation of pretraining: the same batches every time, summed exactly, divided once."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,18 +16,15 @@ from data_pipeline.config import Phase
 from data_pipeline.errors import UserError
 from data_pipeline.pretraining.batches import evaluation_batches
 
-HeldoutBatches: TypeAlias = Callable[[Phase], HostBatches]
-"""Phase -> the held-out batches at its sequence length, always the same."""
-
-
 # Batches that the host may be ahead of the devices, which keeps them busy.
 _BATCHES_AHEAD = 4
 
 
-def heldout_batches(program: Program[PretrainingTask, Experiment], corpus: str) -> HeldoutBatches:
-    """Returns the held-out batches of a run, of which each process makes only the rows that it holds.
-
-    `corpus` has held-out documents.
+def heldout_batches(
+    program: Program[PretrainingTask, Experiment], corpus: str
+) -> Callable[[Phase], HostBatches]:
+    """Phase -> the held-out batches at its sequence length, always the same; each process makes only the rows
+    that it holds. `corpus` has held-out documents.
     """
     task, experiment = program.task, program.run
 
