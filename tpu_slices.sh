@@ -20,7 +20,9 @@ read_type() {
   esac
   case $type in v4-* | v5p-*) devices=$((chips / 2)) ;; esac # a chip is one device, and has two cores
   case $type in
-    v4-*[13579] | v5p-*[13579] | tpu7x-*[13579]) fail "--type $type: the number counts cores, two a chip, so it is even" ;;
+    v4-*[13579] | v5p-*[13579] | tpu7x-*[13579])
+      fail "--type $type: the number counts cores, two a chip, so it is even"
+      ;;
     v5p-* | tpu7x-*) chips=$((chips / 2)) ;;
   esac
   image=${runtime_version:-$image}

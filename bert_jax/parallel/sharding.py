@@ -38,9 +38,7 @@ _TABLE: dict[tuple[str, ...], tuple[tuple[str, ...], ...]] = {
 
 
 def make_mesh(config: ParallelConfig, devices: list[jax.Device]) -> Mesh:
-    """A mesh of these devices; those that fsdp and tensor, which divide their number, do not take are
-    data-parallel.
-    """
+    """A mesh of these devices, whose number fsdp x tensor divides; the third axis, data, has the quotient."""
     shape = (len(devices) // (config.fsdp * config.tensor), config.fsdp, config.tensor)
     # Not jax.make_mesh, which refuses most shapes that would split an axis of the slice's own grid.
     grid = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)

@@ -273,3 +273,11 @@ def not_empty(file: Path, records: Iterator[Record]) -> Iterator[Record]:
         raise UserError(f"{file} has no example below its first line")
     yield first
     yield from records
+
+
+def changed_meanwhile(place: object, what: str) -> UserError:
+    """The exception for a file that is read twice, and has other rows or words the second time."""
+    return UserError(
+        f"{place} has other {what} than when it was first read; leave the file as it is until the command "
+        "ends, and run it again"
+    )

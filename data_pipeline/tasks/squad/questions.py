@@ -10,7 +10,7 @@ import numpy as np
 
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.json_text import parse_json
-from data_pipeline.tasks.finetuning.records import Record, check_columns, check_unicode
+from data_pipeline.tasks.finetuning.records import Record, changed_meanwhile, check_columns, check_unicode
 from data_pipeline.tfds import TfdsSplit
 
 QUESTION_FIELDS = ("question", "context")
@@ -100,10 +100,7 @@ def add_predictions(path: Path, predictions: Mapping[str, Any]) -> Any:
                 for question in paragraph["qas"]:
                     question["prediction"] = predictions[question["id"]]
     except (KeyError, TypeError):
-        raise UserError(
-            f"{path} has other questions than when it was first read; leave the file as it is until the "
-            "command ends, and run it again"
-        ) from None
+        raise changed_meanwhile(path, "questions") from None
     return content
 
 

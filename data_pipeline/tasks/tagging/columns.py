@@ -16,7 +16,12 @@ from typing import Literal
 
 from data_pipeline.atomic import atomically
 from data_pipeline.errors import UserError, bad_input
-from data_pipeline.tasks.finetuning.records import check_columns, check_encoding, check_names
+from data_pipeline.tasks.finetuning.records import (
+    changed_meanwhile,
+    check_columns,
+    check_encoding,
+    check_names,
+)
 from data_pipeline.tfds import TfdsSplit
 
 Scheme = Literal["iob1", "iob2", "iobes", "none"]
@@ -213,7 +218,7 @@ def _tagged_lines(
         if line.kind == "word":
             word, tag = next(of_words, ("", ""))
             if word != line.word:
-                raise _changed(line.place)
+                raise changed_meanwhile(line.place, "words")
             yield line.with_column(tag)
         elif line.kind == "names":
             check_names(line.place, [*_split(line.text), PREDICTED_COLUMN])
@@ -223,14 +228,7 @@ def _tagged_lines(
         else:
             yield f"{line.text}\n"
     if next(of_words, None):
-        raise _changed(source)
-
-
-def _changed(place: object) -> UserError:
-    return UserError(
-        f"{place} has other words than when it was first read; leave the file as it is until the command "
-        "ends, and run it again"
-    )
+        raise changed_meanwhile(source, "words")
 
 
 def _line_end(path: Path | TfdsSplit, columns: Columns) -> str:
