@@ -13,7 +13,7 @@ from data_pipeline.checks import (
     check_above_zero,
     check_dropout_rate,
     check_not_negative,
-    check_size,
+    check_positive,
     check_types,
 )
 from data_pipeline.errors import UserError
@@ -176,10 +176,10 @@ class ModelConfig:
         check_types(self, "model.")
         for name, most in MODEL_SIZES.items():
             if (name, getattr(self, name)) != ("type_vocab_size", 0):
-                check_size(f"model.{name}", getattr(self, name), most)
+                check_positive(f"model.{name}", getattr(self, name), most)
         for name in OPTIONAL_SIZES:
             if getattr(self, name) is not None:
-                check_size(f"model.{name}", getattr(self, name))
+                check_positive(f"model.{name}", getattr(self, name))
         if self.hidden_size % self.num_heads:
             raise UserError(
                 f"model.num_heads ({self.num_heads}) does not divide model.hidden_size ({self.hidden_size}); "
@@ -210,9 +210,9 @@ class ModelConfig:
                     "model.rotary_base_local needs model.positions rotary and model.attention_window"
                 )
         if self.attention_window is not None:
-            check_size("model.attention_window", self.attention_window)
+            check_positive("model.attention_window", self.attention_window)
         if self.global_every is not None:
-            check_size("model.global_every", self.global_every)
+            check_positive("model.global_every", self.global_every)
             if self.attention_window is None:
                 raise UserError("model.global_every needs model.attention_window; without it all are global")
         self._check_groups()

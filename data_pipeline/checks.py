@@ -75,24 +75,17 @@ def check_number(name: str, value: Any) -> None:
 
 
 def _check_whole(name: str, value: Any) -> None:
-    check_number(name, value)
-    if not isinstance(value, numbers.Integral):
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise UserError(f"{name} is {value!r}; it must be a whole number")
 
 
-def check_positive(name: str, value: int) -> None:
-    """Raises UserError unless a setting is at least 1 and an int32."""
+def check_positive(name: str, value: int, most: int = LARGEST) -> None:
+    """Raises UserError unless a setting is a whole number from 1 to `most`."""
     _check_whole(name, value)
     if value < 1:
         raise UserError(f"{name} is {value}; it must be at least 1")
-    if value > LARGEST:
-        raise UserError(f"{name} is {value}; it must be at most {LARGEST}")
-
-
-def check_size(name: str, value: int, most: int = LARGEST) -> None:
-    """Raises UserError unless a setting is a whole number from 1 to `most`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not 1 <= value <= most:
-        raise UserError(f"{name} is {value!r}; it must be a whole number from 1 to {most}")
+    if value > most:
+        raise UserError(f"{name} is {value}; it must be at most {most}")
 
 
 def check_above_zero(name: str, value: float) -> None:

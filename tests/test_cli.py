@@ -119,7 +119,7 @@ WRONG = {
     ),
     "a size that no array has": (
         ["pretrain", "base", "--workdir", "w", "--model.vocab-size", "100000000000000000000"],
-        ["model.vocab_size is 100000000000000000000; it must be a whole number from 1 to 2147483647"],
+        ["model.vocab_size is 100000000000000000000; it must be at most 2147483647"],
     ),
     "a warm-up that never ends": (
         ["pretrain", "base", "--workdir", "w", "--optimizer.warmup-steps", "3000000000"],

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bert_jax.model_config import MODEL_SIZES, OPTIONAL_SIZES, ModelConfig
-from data_pipeline.checks import check_size
+from data_pipeline.checks import check_positive
 from data_pipeline.errors import UserError
 
 SIZES = {
@@ -68,7 +68,7 @@ def make_model_config(
     """
     for ours, most in MODEL_SIZES.items():
         if names.get(ours) in fields:
-            check_size(f"{path}: {names[ours]}", fields[names[ours]], most)
+            check_positive(f"{path}: {names[ours]}", fields[names[ours]], most)
     given = {ours: fields[theirs] for ours, theirs in names.items() if theirs in fields}
     for ours, value in given.items():
         if not isinstance(value, int | float):

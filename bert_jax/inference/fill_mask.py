@@ -12,7 +12,7 @@ from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.inference.padding import padded_count, padded_lengths
 from bert_jax.model.pretraining import BertForPreTraining
 from bert_jax.model_config import DIRECTIONS, ModelConfig
-from data_pipeline.checks import check_size
+from data_pipeline.checks import check_positive
 from data_pipeline.corpus.special_tokens import special_tokens
 from data_pipeline.errors import UserError
 
@@ -40,7 +40,7 @@ def fill_mask(model: PretrainedModel, text: str, top_k: int = 5) -> list[list[tu
         raise UserError(f"no {mask} in {text!r}; write {mask} where a token is to be guessed")
     rows = model.config.vocab_size
     tokens = {index: token for token, index in model.tokenizer.get_vocab().items() if index < rows}
-    check_size("top_k", top_k, len(tokens))
+    check_positive("top_k", top_k, len(tokens))
     logits = np.array(_masked_logits(model.config, model.params, _pad(model, ids, positions))[0])
     logits = logits[: len(positions)]
     # Embedding rows that pad the vocabulary have no token.

@@ -10,7 +10,7 @@ from typing import Any
 from bert_jax.formats.families.family import ACTIVATIONS, Family, TaskClass, same_classes
 from bert_jax.formats.tensors import Rows
 from bert_jax.model_config import MODEL_SIZES, Biases, ModelConfig
-from data_pipeline.checks import check_above_zero, check_size
+from data_pipeline.checks import check_above_zero, check_positive
 from data_pipeline.errors import UserError
 
 _BIASES: Mapping[Biases, tuple[bool, bool]] = {
@@ -34,8 +34,8 @@ def _layer_types(every: int | None, num_layers: int) -> list[str]:
 def _windows(fields: Mapping[str, Any]) -> tuple[int | None, int | None]:
     """`attention_window` and `global_every`."""
     count, every = fields["num_hidden_layers"], fields["global_attn_every_n_layers"]
-    check_size("global_attn_every_n_layers", every)
-    check_size("num_hidden_layers", count, MODEL_SIZES["num_layers"])
+    check_positive("global_attn_every_n_layers", every)
+    check_positive("num_hidden_layers", count, MODEL_SIZES["num_layers"])
     kinds = fields.get("layer_types") or _layer_types(every, count)
     found = [n for n in (1, every, None, *range(2, count)) if _layer_types(n, count) == kinds]
     if not found:

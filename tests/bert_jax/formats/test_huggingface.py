@@ -270,15 +270,15 @@ def test_half_precision_becomes_single(tmp_path: Path) -> None:
         ({"add_cross_attention": True}, "add_cross_attention True"),
         (
             {"hidden_size": "16"},
-            r"config\.json: hidden_size is '16'; it must be a whole number from 1 to 2147",
+            r"config\.json: hidden_size is '16'; it must be a whole number",
         ),
         ({"num_hidden_layers": 2.5}, r"num_hidden_layers is 2\.5; it must be a whole number"),
         (
             {"num_hidden_layers": 10**9},
-            "num_hidden_layers is 1000000000; it must be a whole number from 1 to 1024",
+            "num_hidden_layers is 1000000000; it must be at most 1024",
         ),
         ({"num_attention_heads": True}, "num_attention_heads is True; it must be a whole number"),
-        ({"vocab_size": 10**15}, "vocab_size is 1000000000000000; it must be a whole number"),
+        ({"vocab_size": 10**15}, "vocab_size is 1000000000000000; it must be at most"),
         ({"num_attention_heads": 3}, r"config\.json: model\.num_heads \(3\) does not divide"),
         ({"hidden_dropout_prob": "0.1"}, r"config\.json has hidden_dropout_prob '0\.1'; it must be a number"),
         ({"model_type": []}, r"config\.json has model_type \[\]; valid: 'bert'"),

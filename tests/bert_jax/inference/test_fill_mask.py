@@ -69,10 +69,15 @@ def test_rows_without_a_token_are_never_predicted(model: PretrainedModel) -> Non
     assert math.isclose(sum(share for _, share in guesses), 1, abs_tol=1e-5)
 
 
-@pytest.mark.parametrize("top_k", [0, -1, 10_000, None])
-def test_more_tokens_than_there_are_or_none_are_refused(model: PretrainedModel, top_k: Any) -> None:
-    size = model.tokenizer.get_vocab_size()
-    with pytest.raises(UserError, match=f"top_k is {top_k}; it must be a whole number from 1 to {size}$"):
+@pytest.mark.parametrize(
+    ("top_k", "valid"),
+    [(0, "at least 1"), (-1, "at least 1"), (10_000, "at most SIZE"), (None, "a whole number")],
+)
+def test_more_tokens_than_there_are_or_none_are_refused(
+    model: PretrainedModel, top_k: Any, valid: str
+) -> None:
+    valid = valid.replace("SIZE", str(model.tokenizer.get_vocab_size()))
+    with pytest.raises(UserError, match=f"top_k is {top_k}; it must be {valid}$"):
         fill_mask(model, "the [MASK] sat", top_k=top_k)
 
 

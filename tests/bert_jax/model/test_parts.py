@@ -320,7 +320,7 @@ def test_normformer_normalizes_what_attention_gives_and_before_the_last_product(
         ({"global_every": 3}, "model.global_every needs model.attention_window"),
         ({"attention_window": 0}, "model.attention_window is 0"),
         ({"feed_forward": "geglu", "activation": "relu"}, "geglu has model.activation gelu_tanh or"),
-        ({"embedding_size": 0}, "model.embedding_size is 0; it must be a whole number from 1"),
+        ({"embedding_size": 0}, "model.embedding_size is 0; it must be at least 1"),
         ({"positions": "sinusoidal", "embedding_size": 7}, "an even model.embedding_size; it is 7"),
         (
             {"num_layers": 6, "layer_groups": 4},

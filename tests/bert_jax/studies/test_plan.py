@@ -152,7 +152,7 @@ def test_layers_that_an_arm_freezes_are_those_of_its_model() -> None:
             Arm(TINY, {"model": 5}),
             r"arm other: model is 5; its settings are changed one by one, such as model",
         ),
-        (Arm(TINY, {"keep_every": "4"}), "arm other: keep_every is '4'; it must be a number"),
+        (Arm(TINY, {"keep_every": "4"}), "arm other: keep_every is '4'; it must be a whole number"),
         (Arm(TINY, finetuning={"epochs": {1.0}}), r"arm other: epochs is \{1\.0\}; flags are numbers, text"),
     ],
 )
