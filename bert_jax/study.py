@@ -34,6 +34,9 @@ class Arm:
     """Names of the measures that this arm has; None: all."""
     claim: str = ""
     """What its source says that it gives, where that is no number of the table; shown beside the arm."""
+    from_scratch: bool = False
+    """Whether it begins with random parameters even if the study's runs start from a model (--init-from),
+    whose shape it has."""
     compared_with: str = ""
     """Another arm that it is compared with besides the base, such as the one before it in a chain."""
 

@@ -19,8 +19,8 @@ from bert_jax.pretraining.init_from import (
     describe_new_rows,
     describe_start,
     open_initial,
-    take_shape,
 )
+from bert_jax.pretraining.initial_shape import take_shape
 from bert_jax.training.checkpoints import load_params
 from bert_jax.workdir.record import read_record
 from data_pipeline.config import Phase

@@ -10,7 +10,8 @@ import pytest
 from bert_jax.cli.main import main
 from bert_jax.formats.open_model import open_model
 from bert_jax.objectives.ltr_rtl import LeftToRightAndRightToLeft
-from bert_jax.pretraining.init_from import describe_positions, take_shape
+from bert_jax.pretraining.init_from import describe_positions
+from bert_jax.pretraining.initial_shape import take_shape
 from bert_jax.training.checkpoints import load_params
 from bert_jax.training.warm_start import with_repeated_positions
 from bert_jax.workdir.record import read_record

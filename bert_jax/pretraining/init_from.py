@@ -2,18 +2,16 @@
 
 import dataclasses
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tokenizers import Tokenizer
 
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
-from bert_jax.model.size import POSITION_ROWS
-from bert_jax.model_config import MODEL_SHAPE, ModelConfig
-from bert_jax.objectives import objective_name
-from bert_jax.objectives.experiment import Experiment
+from bert_jax.model_config import ModelConfig
 from bert_jax.pretraining.arguments import Pretrain
+from bert_jax.pretraining.initial_shape import OF_ROTARY, take_shape
 from bert_jax.workdir.config_text import differences
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.corpus.special_tokens import special_tokens
@@ -23,8 +21,6 @@ from data_pipeline.errors import UserError
 
 # Most tokens that a message lists.
 _SHOWN = 3
-
-_OF_ROTARY = ("rotary_base", "rotary_base_local")
 
 
 def open_initial(args: Pretrain) -> tuple[Pretrain, PretrainedModel | None]:
@@ -50,55 +46,6 @@ def open_initial(args: Pretrain) -> tuple[Pretrain, PretrainedModel | None]:
     experiment = take_shape(experiment, args.given, model, corpus.vocabulary_size or 0)
     check_vocabulary(model, corpus)
     return dataclasses.replace(args, experiment=experiment), model
-
-
-def take_shape(
-    experiment: Experiment, given: Collection[str], model: PretrainedModel, vocabulary_size: int
-) -> Experiment:
-    """The experiment with the shape of the model that it starts from.
-
-    There may be more word embeddings than the model has: as many as a flag asks for, or else as many as
-    the corpus's vocabulary needs. A flag can ask for more positions, and for another base of rotary ones.
-
-    Args:
-      given: names of the fields that flags set.
-      vocabulary_size: number of ids of the corpus's vocabulary; 0 if that is not known.
-
-    Raises:
-      UserError: a flag asks for another shape than the model's, a phase has longer sequences than the model
-        takes, or the objective needs one stack of layers where the model has two, or two where it has one.
-    """
-    stacks, have = len(experiment.model.stacks), len(model.config.stacks)
-    if stacks != have:
-        raise UserError(
-            f"objective {objective_name(experiment.objective)} needs a model of {stacks} stack(s) of layers; "
-            f"the model of --init-from, {model.name}, has {have}"
-        )
-    # The waves of sinusoidal positions are as high as the initial parameters.
-    waves = ("initializer_range",) if model.config.positions == "sinusoidal" else ()
-    names = (*MODEL_SHAPE, *waves)
-    theirs = {name: getattr(model.config, name) for name in names}
-    wanted = {name: getattr(experiment.model, name) for name in names}
-    asked = [name for name in names if f"model.{name}" in given]
-    rows = wanted["vocab_size"] if "vocab_size" in asked else vocabulary_size
-    # No array depends on them.
-    free = set(_OF_ROTARY) if model.config.positions == "rotary" else set()
-    if not POSITION_ROWS[model.config.positions]:
-        free.add("max_position_embeddings")
-    shape = {**theirs, **{name: wanted[name] for name in asked if name in free}}
-    shape["vocab_size"] = max(rows, theirs["vocab_size"])
-    if "max_position_embeddings" in asked:
-        longest = max(wanted["max_position_embeddings"], shape["max_position_embeddings"])
-        shape["max_position_embeddings"] = longest
-    differing = [
-        f"model.{name} is {wanted[name]}, not {shape[name]}" for name in asked if wanted[name] != shape[name]
-    ]
-    if differing:
-        raise UserError(
-            f"the model of --init-from, {model.name}, has another shape: {'; '.join(differing)}; "
-            f"leave these flags out, and the run takes its shape"
-        )
-    return dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, **shape))
 
 
 def check_vocabulary(model: PretrainedModel, corpus: Description) -> None:
@@ -153,7 +100,7 @@ def describe_start(model: PretrainedModel, parts: Iterable[str]) -> str:
 
 def describe_positions(model: PretrainedModel, config: ModelConfig) -> list[str]:
     """Lines that say which settings of positions are not the model's, and where new embeddings come from."""
-    names = ("max_position_embeddings", *_OF_ROTARY)
+    names = ("max_position_embeddings", *OF_ROTARY)
     before, now = ({f"model.{name}": getattr(of, name) for name in names} for of in (model.config, config))
     lines = differences(before, now, ())
     if config.positions == "learnt" and lines:

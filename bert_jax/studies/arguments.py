@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from bert_jax.objectives.experiment import Experiment
+from bert_jax.pretraining.initial_shape import InitialModel
 from bert_jax.study import Study
 from data_pipeline.checks import check_above_zero, check_positive
 from data_pipeline.errors import UserError
@@ -34,6 +35,10 @@ class RunStudy:
     """Directory with a directory for each data set; a scale may bring its own."""
     seeds: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Number of pretraining seeds; by default that of the scale."""
+    init_from: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
+    """Start every pretraining with the parameters of a model, whose shape the
+    arms take, as by `bert-jax pretrain --init-from`. The corpus must have its
+    vocabulary."""
     arms: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ARM")] = ()
     """Names of the arms to run and report, together with the base and the
     arms that they are compared with; by default all."""
@@ -78,6 +83,8 @@ class RunStudy:
 
     given: tyro.conf.Suppress[frozenset[str]] = frozenset()
     """Names of the fields that flags set, even to their default values."""
+    initial: tyro.conf.Suppress[InitialModel | None] = None
+    """The model of --init-from, once it is read."""
     argv: tyro.conf.Suppress[tuple[str, ...]] = ()
     """The command line after `bert-jax study`, with which workers are started."""
 

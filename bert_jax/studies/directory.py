@@ -1,7 +1,7 @@
 """What lies where in the directory of a study, and whether it is that of the study at hand.
 
-study.json                      which study, at which scale, with which budget of hours, on which corpus, and
-                                with how many seeds
+study.json                      which study, at which scale, with which budget of hours, on which corpus, from
+                                which model, and with how many seeds
 budget.json                     with a budget of hours, the steps of each arm
 ARM/seed-N/pretraining/         the work directory of a run
 ARM/seed-N/MEASURE/             what `bert-jax finetune` writes, or what another measure does
@@ -20,9 +20,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from bert_jax.parallel.leases import Leases
-from bert_jax.studies.plan import Job, Plan, PretrainingJob
+from bert_jax.pretraining.initial_shape import InitialModel
+from bert_jax.studies.plan import INIT_FROM, Job, Plan, PretrainingJob
 from bert_jax.training.metric_log import METRICS_FILE
-from bert_jax.workdir.config_text import differences, flatten
+from bert_jax.workdir.config_text import differences, flatten, from_json, to_json
 from bert_jax.workdir.grid import ITEMS_FILE
 from bert_jax.workdir.record import CONFIG_FILE, MAY_CHANGE, read_record
 from data_pipeline.atomic import write_json
@@ -116,19 +117,26 @@ def claim(directory: Path, identity: Mapping[str, Any]) -> None:
         write_shared(directory, STUDY_FILE, {**before, **identity})
 
 
-def record_corpus_and_seeds(directory: Path, plan: Plan, corpus: str, vocabulary_size: int | None) -> None:
-    """Keeps with the study how many seeds it has, and the fingerprint and size of vocabulary of its corpus.
+def identity_of_inputs(corpus: str, initial: InitialModel | None) -> dict[str, Any]:
+    """What `study.json` says of the corpus, by its fingerprint, and of the initial model."""
+    return {"corpus": corpus, "init_fingerprint": "" if initial is None else initial.fingerprint}
 
-    Raises UserError if jobs were done with other settings, or on another corpus.
+
+def record_inputs_and_seeds(directory: Path, plan: Plan, corpus: str, vocabulary_size: int | None) -> None:
+    """Keeps with the study how many seeds it has, the fingerprint and size of vocabulary of its corpus, and
+    its initial model.
+
+    Raises UserError if jobs were done with other settings, on another corpus, or from another model.
     """
-    now = {"corpus": corpus, "vocabulary_size": vocabulary_size}
+    now = {**identity_of_inputs(corpus, plan.initial), "vocabulary_size": vocabulary_size}
     # Other machines may start with other numbers of seeds, of which the largest counts.
     with Leases(directory / LEASES_DIRECTORY).hold_when_free(PurePosixPath(STUDY_FILE)):
         pull_files(directory, STUDY_FILE)
         before = _check_same(directory, now)
         check_settings(directory, plan, ", remove that directory to do it again, or name another --output")
         seeds = max(plan.scale.seeds, before.get("seeds", 0))
-        write_shared(directory, STUDY_FILE, {**before, **now, "seeds": seeds})
+        model = {"init_from": to_json(plan.initial)} if plan.initial else {}
+        write_shared(directory, STUDY_FILE, {**before, **now, **model, "seeds": seeds})
 
 
 def check_settings(directory: Path, plan: Plan, otherwise: str = "") -> None:
@@ -157,13 +165,14 @@ def _check_same(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
     """The content of `study.json`. Raises UserError if it says otherwise than `now`."""
     before = read_study(directory)
     known = {name: value for name, value in now.items() if name in before}
-    if "corpus" in known and before["corpus"] != now["corpus"]:
-        command = last_command(directory)
-        made_by = f" (the command was `bert-jax study {command}`)" if command else ""
-        raise UserError(
-            f"{directory} was begun on another corpus, whose fingerprint is {before['corpus']} and not "
-            f"{now['corpus']}; give that one{made_by}, or name another --output"
-        )
+    for name, begun in (("corpus", "on another corpus"), ("init_fingerprint", "from another model")):
+        if name in known and before[name] != now[name]:
+            command = last_command(directory)
+            made_by = f" (the command was `bert-jax study {command}`)" if command else ""
+            raise UserError(
+                f"{directory} was begun {begun}, whose fingerprint is {before[name] or 'none'} and not "
+                f"{now[name] or 'none'}; give that one{made_by}, or name another --output"
+            )
     if changed := differences({name: before[name] for name in known}, known, ()):
         raise UserError(
             f"{directory} was begun with other settings: {'; '.join(changed)}; give those that it was begun "
@@ -190,6 +199,19 @@ def read_study(directory: Path) -> dict[str, Any]:
         raise bad_input(error, path, f"{path} is not a study's; name another directory") from None
 
 
+def read_initial(directory: Path) -> InitialModel | None:
+    """The model that the pretrainings of a study start from; None if it is not recorded, or there is none.
+
+    Raises UserError if the file is damaged.
+    """
+    value = read_study(directory).get("init_from")
+    try:
+        return None if value is None else from_json(InitialModel, value)
+    except (KeyError, TypeError) as error:
+        path = directory / STUDY_FILE
+        raise bad_input(error, path, f"{path} is damaged; name another --output") from None
+
+
 def read_ended(directory: Path) -> Ended | None:
     """What came of a directory's job; None if it has not ended. Raises UserError if its file is damaged."""
     path = directory / JOB_FILE
@@ -199,6 +221,13 @@ def read_ended(directory: Path) -> Ended | None:
         return Ended(**load_json(path))
     except (OSError, ValueError, TypeError) as error:
         raise bad_input(error, path, f"{path} is damaged; remove it, and the job is done again") from None
+
+
+def read_settings(workdir: Path) -> dict[str, Any]:
+    """`PretrainingJob.settings` of a run that has begun; settings that are newer than its record are filled
+    in."""
+    record = read_record(workdir)
+    return {**flatten(record.experiment), INIT_FROM: record.init_fingerprint}
 
 
 def write_ended(directory: Path, job: Job, ended: Ended) -> None:
@@ -242,11 +271,10 @@ def _changed_settings(directory: Path, job: Job) -> list[str]:
     if isinstance(job, PretrainingJob):
         if not (path / CONFIG_FILE).exists():
             return []
-        # The record fills in settings that are newer than it.
-        before = flatten(read_record(path).experiment)
         # Checkpoints that a run has not kept cannot be had later; more of them than wanted do no harm.
         lacks_kept = job.experiment.keep_every is not None and read_ended(path)
-        return differences(before, job.settings, _MAY_CHANGE - {"keep_every"} if lacks_kept else _MAY_CHANGE)
+        may_change = _MAY_CHANGE - {"keep_every"} if lacks_kept else _MAY_CHANGE
+        return differences(read_settings(path), job.settings, may_change)
     ended = read_ended(path)
     if ended is None or ended.error:  # --retry does it with the new ones
         return []

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from bert_jax.objectives import Objective, objective_name
 from bert_jax.objectives.experiment import Experiment
+from bert_jax.pretraining.initial_shape import InitialModel, take_shape
 from bert_jax.studies.changes import value_of, with_changes
 from bert_jax.study import (
     HELDOUT_LENGTH,
@@ -32,6 +33,8 @@ from bert_jax.workdir.config_text import differences, flatten
 from data_pipeline.checks import check_positive
 from data_pipeline.errors import UserError
 
+INIT_FROM = "init_fingerprint"
+"""Of the settings of a pretraining, that of the model that it starts from."""
 _OF_THE_CORPUS = ("data.corpus", "model.vocab_size")
 _SCHEDULE = ("optimizer.warmup_steps", "optimizer.decay_start")
 _SAME_FOR_ALL = {"data.corpus": "--corpus", "seed": "the number of seeds"}
@@ -46,11 +49,13 @@ class PretrainingJob:
     path: PurePosixPath
     """Its work directory, inside the study's directory."""
     experiment: Experiment
+    init_fingerprint: str = ""
+    """Of the model that it starts from; empty if its parameters are drawn at random."""
 
     @property
     def settings(self) -> dict[str, Any]:
         """What its result depends on."""
-        return flatten(self.experiment)
+        return {**flatten(self.experiment), INIT_FROM: self.init_fingerprint}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -104,6 +109,10 @@ class Plan:
     """(arm, seed) -> its pretraining."""
     measured: Mapping[tuple[str, int], tuple[MeasuringJob, ...]]
     """(arm, seed) -> its measures."""
+    initial: InitialModel | None = None
+    """The model that the pretrainings start from, but for those from scratch."""
+    unfit: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Arm that cannot start from that model, and so has no jobs -> why."""
 
     def check_devices(self, num_devices: int) -> None:
         """Raises UserError unless every arm can be pretrained on so many devices."""
@@ -121,6 +130,7 @@ def make_plan(
     changes: Changes,
     budget_flops: float | None = None,
     steps: Mapping[str, int] | None = None,
+    initial: InitialModel | None = None,
 ) -> Plan:
     """Every job of a study.
 
@@ -130,6 +140,8 @@ def make_plan(
       budget_flops: floating-point operations of each pretraining, from which the steps follow; None: those
         of the base if the scale has `equal_flops`, or as `changes` or the experiments say.
       steps: of the pretrainings of arms whose steps follow from something else; these count.
+      initial: the model whose shape all arms take, and whose parameters those not from scratch; None: every
+        arm has its own shape.
 
     Raises:
       UserError: a setting is unknown, settings contradict each other, `changes` would undo what an arm is
@@ -140,38 +152,15 @@ def make_plan(
     _check_common(study, planned, changes)
     others = {path: value for path, value in changes.items() if path not in ("num_train_steps", *_SCHEDULE)}
     experiments = {name: _experiment(study, scale, name, others) for name in study.arms}
-    if "num_train_steps" in changes:
-        asked = changes["num_train_steps"]
-        experiments = {name: with_steps(run, asked) for name, run in experiments.items()}
-    if budget_flops is None and scale.equal_flops:
-        budget_flops = run_flops(experiments[study.base])
-    # Flags count more than what follows from the number of steps.
-    given = {path: value for path, value in changes.items() if path in _SCHEDULE}
-    for name, experiment in experiments.items():
-        sized = experiment if budget_flops is None else with_budget(experiment, budget_flops)
-        if steps and name in steps:
-            sized = with_steps(sized, steps[name])
-        experiments[name] = with_changes(sized, given, f"study {study.name}, arm {name}")
+    unfit: dict[str, str] = {}
+    if initial is not None:
+        experiments, unfit = _in_shape_of(initial, experiments, study.base, others)
+    experiments = _with_lengths(study, scale, experiments, changes, budget_flops, steps or {})
     _check_probes(study, experiments)
-    length = _heldout_length(experiments.values())
-    runs: dict[tuple[str, int], PretrainingJob] = {}
-    measured: dict[tuple[str, int], tuple[MeasuringJob, ...]] = {}
-    known: dict[Experiment, PretrainingJob] = {}
-    first: dict[tuple[PurePosixPath, str], MeasuringJob] = {}
-    jobs: dict[PurePosixPath, Job] = {}
-    for seed in range(scale.first_seed, scale.first_seed + scale.seeds):
-        for name in study.arms:
-            experiment = dataclasses.replace(experiments[name], seed=seed)
-            directory = PurePosixPath(name) / f"seed-{seed}"
-            run = known.setdefault(experiment, PretrainingJob(directory / "pretraining", experiment))
-            jobs.setdefault(run.path, run)
-            runs[name, seed] = run
-            measures = _measures(study, scale, name, run, directory, length)
-            measured[name, seed] = tuple(first.setdefault(job.identity, job) for job in measures)
-            jobs |= {job.path: job for job in measured[name, seed]}
     of_scale, base = flatten(planned[study.base]), flatten(experiments[study.base])
     changed = tuple(differences(of_scale, base, ("data.corpus",)))
-    return Plan(study, scale_name, scale, experiments, changed, tuple(jobs.values()), runs, measured)
+    jobs = _make_jobs(study, scale, experiments, initial)
+    return Plan(study, scale_name, scale, experiments, changed, *jobs, initial, unfit)
 
 
 def only_arms(plan: Plan, names: Collection[str]) -> Plan:
@@ -184,18 +173,23 @@ def only_arms(plan: Plan, names: Collection[str]) -> Plan:
       names: of the arms; empty for all.
 
     Raises:
-      UserError: the study has no arm of a name.
+      UserError: the study has no arm of a name, or an arm cannot start from the initial model.
     """
-    if not names:
-        return plan
     arms = plan.study.arms
+    if not names and not plan.unfit:
+        return plan
     chosen: set[str] = set()
-    for name in (plan.study.base, *names):
+    for name in (plan.study.base, *(names or arms)):
         if name not in arms:
             raise UserError(f"--arms: study {plan.study.name} has no arm {name!r}; valid: {', '.join(arms)}")
         while name and name not in chosen:
             chosen.add(name)
             name = arms[name].compared_with
+    if unfit := [name for name in arms if name in chosen and name in plan.unfit]:
+        raise UserError(
+            f"study {plan.study.name}: cannot start from the model of --init-from: {', '.join(unfit)} "
+            f"({unfit[0]}: {plan.unfit[unfit[0]]}); leave them out by --arms {' '.join(plan.experiments)}"
+        )
     runs = {key: run for key, run in plan.runs.items() if key[0] in chosen}
     measured = {key: jobs for key, jobs in plan.measured.items() if key[0] in chosen}
     needed = {run.path for run in runs.values()} | {job.path for jobs in measured.values() for job in jobs}
@@ -253,6 +247,87 @@ def _experiment(study: Study, scale: Scale, name: str, changes: Changes) -> Expe
     of_scale = {path: value for path, value in scale.changes.items() if path != "objective"}
     trained = with_changes(arm.experiment, of_scale, where).with_objective(objective)
     return with_changes(trained, {**arm.changes, "objective": objective, **changes}, where)
+
+
+def _in_shape_of(
+    initial: InitialModel, experiments: Mapping[str, Experiment], base: str, changes: Collection[str]
+) -> tuple[dict[str, Experiment], dict[str, str]]:
+    """The arms' experiments in the shape of the model that they start from, and why some cannot have it.
+
+    The sizes of base and scale give way to the model's. What an arm has otherwise than the base does not, as
+    it is what the arm is about; nor do `changes`, the names of settings that flags give.
+
+    Raises:
+      UserError: the base cannot have it.
+    """
+    of_base = flatten(experiments[base].model, "model")
+    fitting: dict[str, Experiment] = {}
+    unfit: dict[str, str] = {}
+    for name, experiment in experiments.items():
+        model = flatten(experiment.model, "model")
+        asked = {path for path, value in model.items() if value != of_base[path]}.union(changes)
+        try:
+            fitting[name] = take_shape(
+                experiment, asked - {"model.vocab_size"}, initial, experiment.model.vocab_size
+            )
+        except UserError as error:
+            unfit[name] = str(error)
+    if base in unfit:
+        raise UserError(f"arm {base}: {unfit[base]}")
+    return fitting, unfit
+
+
+def _with_lengths(
+    study: Study,
+    scale: Scale,
+    experiments: Mapping[str, Experiment],
+    changes: Changes,
+    budget_flops: float | None,
+    steps: Mapping[str, int],
+) -> dict[str, Experiment]:
+    """The arms' experiments with as many steps as `make_plan` says."""
+    if "num_train_steps" in changes:
+        asked = changes["num_train_steps"]
+        experiments = {name: with_steps(run, asked) for name, run in experiments.items()}
+    if budget_flops is None and scale.equal_flops:
+        budget_flops = run_flops(experiments[study.base])
+    # Flags count more than what follows from the number of steps.
+    given = {path: value for path, value in changes.items() if path in _SCHEDULE}
+    sized: dict[str, Experiment] = {}
+    for name, experiment in experiments.items():
+        if budget_flops is not None:
+            experiment = with_budget(experiment, budget_flops)
+        if name in steps:
+            experiment = with_steps(experiment, steps[name])
+        sized[name] = with_changes(experiment, given, f"study {study.name}, arm {name}")
+    return sized
+
+
+def _make_jobs(
+    study: Study, scale: Scale, experiments: Mapping[str, Experiment], initial: InitialModel | None
+) -> tuple[
+    tuple[Job, ...], dict[tuple[str, int], PretrainingJob], dict[tuple[str, int], tuple[MeasuringJob, ...]]
+]:
+    """`Plan.jobs`, `runs` and `measured`."""
+    length = _heldout_length(experiments.values())
+    runs: dict[tuple[str, int], PretrainingJob] = {}
+    measured: dict[tuple[str, int], tuple[MeasuringJob, ...]] = {}
+    known: dict[tuple[Experiment, str], PretrainingJob] = {}
+    first: dict[tuple[PurePosixPath, str], MeasuringJob] = {}
+    jobs: dict[PurePosixPath, Job] = {}
+    for seed in range(scale.first_seed, scale.first_seed + scale.seeds):
+        for name, of_arm in experiments.items():
+            experiment = dataclasses.replace(of_arm, seed=seed)
+            directory = PurePosixPath(name) / f"seed-{seed}"
+            start = "" if initial is None or study.arms[name].from_scratch else initial.fingerprint
+            own = PretrainingJob(directory / "pretraining", experiment, start)
+            run = known.setdefault((experiment, start), own)
+            jobs.setdefault(run.path, run)
+            runs[name, seed] = run
+            measures = _measures(study, scale, name, run, directory, length)
+            measured[name, seed] = tuple(first.setdefault(job.identity, job) for job in measures)
+            jobs |= {job.path: job for job in measured[name, seed]}
+    return tuple(jobs.values()), runs, measured
 
 
 def _measures(
@@ -313,7 +388,7 @@ def _check_probes(study: Study, experiments: Mapping[str, Experiment]) -> None:
     """Raises UserError if a column shows a layer that no arm with its measure has."""
     for measure in study.measures:
         if isinstance(measure, Probe) and measure.layer is not None:
-            arms = [name for name, arm in study.arms.items() if arm.has(measure)]
+            arms = [name for name in experiments if study.arms[name].has(measure)]
             layers = [experiments[name].model.num_layers for name in arms]
             if measure.layer > max(layers, default=measure.layer):
                 raise UserError(

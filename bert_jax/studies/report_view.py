@@ -89,6 +89,7 @@ def make_view(results: StudyResults, table: StudyTable) -> dict[str, Any]:
         "fewest_seeds": FEWEST_SEEDS,
         "only_guessing": _only_guessing(results),
         "base": study.base,
+        "from_scratch": [name for name, arm in study.arms.items() if arm.from_scratch],
         "columns": columns,
         "has_paper": any(cell.published is not None for cell in table.cells.values()),
         "rows": rows,

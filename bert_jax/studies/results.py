@@ -112,6 +112,11 @@ def _made_by(plan: Plan, directory: Path) -> dict[str, str]:
     said = {
         "command": [f"bert-jax study {command}"] if command else [],
         "fingerprint of the corpus": [record.corpus_fingerprint for record in records],
+        "initial model": [
+            f"{record.init_from}, fingerprint {record.init_fingerprint}"
+            for record in records
+            if record.init_from
+        ],
         "code": [
             ", ".join(f"{name} {version}" for name, version in code(record.starts[-1]).items())
             for record in records

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bert_jax.studies.directory import JOB_FILE, read_ended, read_study
+from bert_jax.studies.directory import JOB_FILE, read_ended, read_settings, read_study
 from bert_jax.studies.plan import Plan, PretrainingJob
 from bert_jax.training.checkpoints import saved_steps
-from bert_jax.workdir.config_text import differences, flatten
-from bert_jax.workdir.record import read_record
+from bert_jax.workdir.config_text import differences
 from data_pipeline.atomic import atomically, copy_tree
 from data_pipeline.errors import UserError
 
@@ -66,7 +65,7 @@ def _done(study: Path, corpus: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     for file in sorted(study.glob(f"*/seed-*/pretraining/{JOB_FILE}")):
         ended = read_ended(file.parent)
         if ended and not ended.error and saved_steps(file.parent):  # one that was published has none
-            yield file.parent, flatten(read_record(file.parent).experiment)
+            yield file.parent, read_settings(file.parent)
 
 
 def _serves(done: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

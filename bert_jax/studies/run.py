@@ -23,11 +23,14 @@ from bert_jax.studies.directory import (
     claim,
     forget_failures,
     forget_what_others_retry,
+    identity_of_inputs,
     pull_ended,
+    read_initial,
     read_study,
-    record_corpus_and_seeds,
+    record_inputs_and_seeds,
     write_progress,
 )
+from bert_jax.studies.initial_model import open_initial
 from bert_jax.studies.places import Place, find_places, place_of_worker
 from bert_jax.studies.plan import Plan, make_plan, only_arms
 from bert_jax.studies.report import MARKDOWN_FILE, PAGE_FILE, write_report
@@ -38,6 +41,7 @@ from bert_jax.studies.worker import work
 from bert_jax.studies.workers import run_workers
 from bert_jax.study import Finetuned, MinimalPairs, Scale
 from bert_jax.tpu.topology import open_slice
+from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.corpus.store import Description, describe
 from data_pipeline.errors import UserError, may_pass
 from data_pipeline.stand_in import bucket_of
@@ -57,6 +61,7 @@ def run_study(args: RunStudy) -> int:
     pull_ended(args.output)
     if args.status or args.report:
         check_directory(args.output, identity)
+        args = dataclasses.replace(args, initial=read_initial(args.output))
         if args.report and not read_study(args.output):
             raise UserError(f"{args.output} holds no study yet, of which a report could be written")
         plan = _plan(args)
@@ -67,7 +72,7 @@ def run_study(args: RunStudy) -> int:
     needs_tasks = any(isinstance(m, Finetuned | MinimalPairs) and not is_tfds(m.data) for m in measures)
     corpus, tasks = name_data(args.output, scale, args.corpus, args.tasks, needs_tasks)
     if place := place_of_worker():
-        return _work(args, identity, _plan(args, describe(corpus)), tasks, place)
+        return _work(_with_initial(args, corpus), identity, corpus, tasks, place)
     if args.reuse and (bucket := bucket_of(args.output)):
         raise UserError(
             f"--reuse copies runs on this machine, and --output {bucket} is a bucket; leave --reuse out"
@@ -75,12 +80,13 @@ def run_study(args: RunStudy) -> int:
     check_directory(args.output, identity)
     # libtpu must be opened before jax looks for devices.
     speed = measured_speed if args.topology is None else compiled_speed(open_slice(args.topology))
+    args = _with_initial(args, corpus)
     if makes_data(args.output, corpus, tasks):
         _plan(args)  # refuses impossible settings before anything is made
         claim(args.output, {"study": args.study.name, "scale": args.scale})
         make_data(args.output, corpus, tasks, args.experiment.model.vocab_size)
     described = describe(corpus)
-    check_directory(args.output, {"corpus": described.fingerprint})
+    check_directory(args.output, identity_of_inputs(described.fingerprint, args.initial))
     plan = _plan(args, described)
     loaded = check_data(plan, args.output, described, tasks, retry=args.retry)
     note_unusual(plan.experiments)
@@ -126,7 +132,7 @@ def _run(
     reusable = find_reusable(plan, args.output, args.reuse, corpus.fingerprint)
     claim(args.output, identity)
     forget_what_others_retry(args.output, plan)
-    record_corpus_and_seeds(args.output, plan, corpus.fingerprint, corpus.vocabulary_size)
+    record_inputs_and_seeds(args.output, plan, corpus.fingerprint, corpus.vocabulary_size)
     if args.retry:
         forget_failures(args.output, plan)
     copy_reusable(args.output, reusable)
@@ -152,21 +158,45 @@ def _show_status(args: RunStudy, plan: Plan) -> int:
     return exit_status.FAILED if counts["failed"] else 0
 
 
-def _work(args: RunStudy, identity: Mapping[str, Any], plan: Plan, tasks: str, place: Place) -> int:
+def _work(args: RunStudy, identity: Mapping[str, Any], corpus: str, tasks: str, place: Place) -> int:
     """The work of a process that `run_workers` started: it measures the arms' steps if they are not known
     yet, and does jobs otherwise."""
+    plan = _plan(args, describe(corpus))
     place.enter()
     if args.budget_hours is not None and (new := _without_steps(args, plan)):
         keep_steps(new, args.output, identity, args.budget_hours)
         return 0
     after_job = _reporter(plan, args.output, args.argv)
-    return work(plan, args.output, tasks, place, after_job, leaves=args.leave_when_idle)
+    return work(
+        plan,
+        args.output,
+        tasks,
+        place,
+        after_job,
+        init_from=args.init_from,
+        leaves=args.leave_when_idle,
+    )
 
 
 def _scale(args: RunStudy) -> Scale:
     """The scale with as many seeds as the flags say, or else as the study has had before."""
     scale = args.study.scales[args.scale]
     return dataclasses.replace(scale, seeds=args.seeds or read_study(args.output).get("seeds") or scale.seeds)
+
+
+def _with_initial(args: RunStudy, corpus: str) -> RunStudy:
+    """The flags with the model of --init-from."""
+    if args.init_from is None:
+        return args
+    if not args.corpus and _scale(args).corpus == INSTALLED_DOCUMENTATION:
+        raise UserError(
+            "--init-from needs a corpus that was made with the model's vocabulary: pass --corpus DIR"
+        )
+    initial = read_initial(args.output) if place_of_worker() else None
+    if initial is None:
+        activation = args.experiment.model.activation if "model.activation" in args.given else None
+        initial = open_initial(args.init_from, describe(corpus), activation)
+    return dataclasses.replace(args, initial=initial)
 
 
 def _without_steps(args: RunStudy, plan: Plan) -> dict[str, Experiment]:
@@ -192,7 +222,7 @@ def _plan(args: RunStudy, corpus: Description | None = None, steps: Mapping[str,
         changes = {"model.vocab_size": size, **changes}
     kept = {} if args.budget_hours is None else read_steps(args.output)
     of_arms = {**(steps or {}), **{arm: found.num_train_steps for arm, found in kept.items()}}
-    whole = make_plan(args.study, args.scale, _scale(args), changes, args.budget_flops, of_arms)
+    whole = make_plan(args.study, args.scale, _scale(args), changes, args.budget_flops, of_arms, args.initial)
     plan = only_arms(whole, args.arms)
     if corpus is not None:
         check_steps(kept, plan, args.output)

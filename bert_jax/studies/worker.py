@@ -55,6 +55,7 @@ def work(
     place: Place,
     after_job: Callable[[], None],
     *,
+    init_from: Path | None = None,
     leaves: bool = False,
 ) -> int:
     """Does the jobs that no other worker does.
@@ -63,6 +64,7 @@ def work(
       tasks: directory of the tasks' files.
       place: which of the jobs this worker does.
       after_job: called after each job of this worker.
+      init_from: directory of the model of `plan.initial`.
       leaves: whether to end while other workers have all that is left.
 
     Returns:
@@ -78,7 +80,7 @@ def work(
             taken = processes.broadcast_from_first(
                 functools.partial(_take, plan, directory, place, leases, lease)
             )
-            if taken in jobs and (status := _do(jobs[taken], plan, directory, tasks)):
+            if taken in jobs and (status := _do(jobs[taken], plan, directory, tasks, init_from)):
                 return status
         if taken in jobs:
             processes.broadcast_from_first(after_job)
@@ -142,7 +144,7 @@ def _is_ready(job: Job, directory: Path) -> bool:
     return ended is not None
 
 
-def _do(job: Job, plan: Plan, directory: Path, tasks: str) -> int:
+def _do(job: Job, plan: Plan, directory: Path, tasks: str, init_from: Path | None) -> int:
     """Does a job, its output in its log; returns 0 if it ended, failed or not, else why the worker ends."""
     began = time.perf_counter()
     found: tuple[dict, ...] = ()
@@ -154,7 +156,7 @@ def _do(job: Job, plan: Plan, directory: Path, tasks: str) -> int:
         with _log(directory / job.path):
             match job:
                 case PretrainingJob():
-                    status = _pretrain(job, plan, directory)
+                    status = _pretrain(job, plan, directory, init_from)
                 case MeasuringJob():
                     found, status = _measure(job, directory, tasks), 0
     except (Interrupted, KeyboardInterrupt):
@@ -187,7 +189,7 @@ def _describe(problem: Exception, directory: Path) -> str:
     return f"{type(problem).__name__}: {' '.join(str(problem).split())}; {LOG_FILE} has the traceback"
 
 
-def _pretrain(job: PretrainingJob, plan: Plan, directory: Path) -> int:
+def _pretrain(job: PretrainingJob, plan: Plan, directory: Path, init_from: Path | None) -> int:
     arm = job.path.parts[0]
     return pretrain(
         Pretrain(
@@ -195,6 +197,8 @@ def _pretrain(job: PretrainingJob, plan: Plan, directory: Path) -> int:
             workdir=directory / job.path,
             objective=objective_name(job.experiment.objective),
             experiment=job.experiment,
+            init_from=init_from if job.init_fingerprint else None,
+            given=frozenset(job.settings),  # the plan has given it the model's shape
             distributed=processes.count() > 1,
         )
     )

@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from bert_jax.objectives import CausalThenMaskedLM, LeftToRight, MaskedLM, ReplacedTokenDetection
+from bert_jax.pretraining.initial_shape import InitialModel
 from bert_jax.studies.changes import with_changes
 from bert_jax.studies.plan import (
     MeasuringJob,
@@ -88,6 +89,34 @@ def test_some_arms_come_with_the_base_and_what_they_are_compared_with_and_paths_
     assert list(plan.study.arms) == ["base", "mlm", "ltr"]
     with pytest.raises(UserError, match="--arms: study tiny has no arm 'lrt'; valid: base, mlm, ltr, "):
         only_arms(whole, ["mlm", "lrt"])
+
+
+def test_arms_take_the_shape_of_the_model_that_they_start_from() -> None:
+    larger = dataclasses.replace(TINY.model, num_layers=3, hidden_size=32, vocab_size=120)
+    model = InitialModel("larger", "fingerprint", larger)
+    arms = {**STUDY.arms, "scratch": Arm(TINY, from_scratch=True)}
+    study = dataclasses.replace(STUDY, arms=arms)
+    plan = make_plan(study, "one", Scale(seeds=1), {"model.vocab_size": 110}, initial=model)
+    shapes = {(run.model.num_layers, run.model.vocab_size) for run in plan.experiments.values()}
+    assert shapes == {(3, 120)}
+    assert "model.num_layers 1 -> 3" in plan.changed
+    starts = {arm: run.init_fingerprint for (arm, _), run in plan.runs.items()}
+    assert starts == {**dict.fromkeys(STUDY.arms, "fingerprint"), "scratch": ""}
+    assert plan.runs["base", 0].experiment == plan.runs["scratch", 0].experiment
+    assert plan.runs["base", 0] is not plan.runs["scratch", 0]
+    with pytest.raises(UserError, match=r"arm base: the model .* model\.hidden_size is 64, not 32"):
+        make_plan(study, "one", Scale(seeds=1), {"model.hidden_size": 64}, initial=model)
+
+
+def test_arms_of_another_shape_than_the_initial_model_are_left_out_by_name() -> None:
+    deep = Arm(TINY, {"model.num_layers": 2})
+    study = dataclasses.replace(STUDY, arms={**STUDY.arms, "deep": deep})
+    plan = make_plan(study, "one", Scale(seeds=1), {}, initial=InitialModel("model", "print", TINY.model))
+    with pytest.raises(UserError, match=r"deep \(deep: .*num_layers is 2, not 1.*--arms base mlm ltr ltr_b"):
+        only_arms(plan, [])
+    with pytest.raises(UserError, match="cannot start from the model of --init-from: deep"):
+        only_arms(plan, ["mlm", "deep"])
+    assert list(only_arms(plan, ["mlm"]).study.arms) == ["base", "mlm"]
 
 
 def test_an_objective_brings_what_it_needs_and_the_arm_may_change_that() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax.studies.directory import read_ended, read_study, record_corpus_and_seeds
+from bert_jax.studies.directory import read_ended, read_study, record_inputs_and_seeds
 from bert_jax.studies.plan import make_plan
 from bert_jax.workdir.record import read_record
 from experiments import STUDIES
@@ -27,5 +27,5 @@ def test_a_published_study_can_be_continued(name: str, tmp_path: Path) -> None:
     ).experiment
     corpus = {"data.corpus": first.data.corpus, "model.vocab_size": first.model.vocab_size}
     plan = make_plan(study, "small", scale, corpus)
-    record_corpus_and_seeds(tmp_path, plan, read_study(tmp_path)["corpus"], first.model.vocab_size)
+    record_inputs_and_seeds(tmp_path, plan, read_study(tmp_path)["corpus"], first.model.vocab_size)
     assert [job.path for job in plan.jobs if not read_ended(tmp_path / job.path)] == []

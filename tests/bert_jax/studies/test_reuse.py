@@ -5,13 +5,14 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from bert_jax.studies.directory import Ended, claim, read_ended, record_corpus_and_seeds, write_ended
-from bert_jax.studies.plan import Plan, PretrainingJob
+from bert_jax.pretraining.initial_shape import InitialModel
+from bert_jax.studies.directory import Ended, claim, read_ended, record_inputs_and_seeds, write_ended
+from bert_jax.studies.plan import Plan, PretrainingJob, make_plan
 from bert_jax.studies.reuse import copy_reusable, find_reusable
 from bert_jax.study import Changes
 from bert_jax.workdir.record import RunRecord, write_record
 from data_pipeline.errors import UserError
-from tests.bert_jax.studies.small_study import plan_of
+from tests.bert_jax.studies.small_study import STUDY, TINY, plan_of
 
 BASE, LTR = PurePosixPath("base/seed-0/pretraining"), PurePosixPath("ltr/seed-0/pretraining")
 
@@ -19,7 +20,7 @@ BASE, LTR = PurePosixPath("base/seed-0/pretraining"), PurePosixPath("ltr/seed-0/
 def done(directory: Path, corpus: str, plan: Plan) -> Path:
     """A study of which the base is pretrained, LTR's pretraining failed, and the others are not begun."""
     claim(directory, {"study": "tiny", "scale": "one"})
-    record_corpus_and_seeds(directory, plan, corpus, 30)
+    record_inputs_and_seeds(directory, plan, corpus, 30)
     for job in plan.jobs:
         if isinstance(job, PretrainingJob) and job.path in (BASE, LTR):
             error = "NaN" if job.path == LTR else ""
@@ -51,6 +52,13 @@ def test_a_run_with_other_settings_is_not_reused(changes: Changes, tmp_path: Pat
     assert not find_reusable(plan_of(changes), tmp_path / "new", [other], "print")
 
 
+def test_a_run_from_another_initial_model_is_not_reused(tmp_path: Path) -> None:
+    other = done(tmp_path / "other", "print", plan_of())
+    model = InitialModel("model", "fingerprint", TINY.model)
+    plan = make_plan(STUDY, "one", STUDY.scales["one"], {}, initial=model)
+    assert not find_reusable(plan, tmp_path / "new", [other], "print")
+
+
 def test_a_run_with_another_seed_is_not_reused(tmp_path: Path) -> None:
     other = done(tmp_path / "other", "print", plan_of())
     assert list(find_reusable(plan_of(scale="tiny"), tmp_path / "new", [other], "print")) == [BASE]
@@ -64,7 +72,7 @@ def test_kept_checkpoints_serve_a_study_that_keeps_none_but_not_the_other_way_ro
     assert reusable == {BASE: with_kept / BASE}
     claim(tmp_path / "new", {"study": "tiny", "scale": "one"})
     copy_reusable(tmp_path / "new", reusable)
-    record_corpus_and_seeds(tmp_path / "new", plan_of(), "print", 30)  # as the next start of the study does
+    record_inputs_and_seeds(tmp_path / "new", plan_of(), "print", 30)  # as the next start of the study does
     assert not find_reusable(keeping, tmp_path / "new", [without], "print")
 
 
