@@ -331,6 +331,9 @@ def test_a_budget_sets_the_steps_and_keeps_the_shape_of_the_schedule() -> None:
     assert with_steps(base, 10_000).optimizer.decay_start == 8000
     assert with_steps(base, 1).optimizer.decay_start == 0
     assert with_steps(TINY, 10).optimizer.decay_start == "step_0"
+    late = dataclasses.replace(base.optimizer, warmup_steps=999, decay_start=999)
+    halved = with_steps(dataclasses.replace(base, optimizer=late, num_train_steps=1000), 500).optimizer
+    assert (halved.warmup_steps, halved.decay_start) == (499, 499)
     with pytest.raises(UserError, match="below one step"):
         with_budget(base, 10.0)
     growing = dataclasses.replace(
