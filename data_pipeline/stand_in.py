@@ -12,6 +12,7 @@ import contextlib
 import fnmatch
 import os
 import platform
+import re
 import shutil
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -48,6 +49,11 @@ def place_for(url: str, kind: Kind = "") -> Path:
     anew while another command works in it. No bucket has a name that begins with "@".
     """
     return _root() / kind / BucketDirectory(url).url.removeprefix("gs://")
+
+
+def with_urls(text: str) -> str:
+    """A text with the places in buckets that stand-ins of this machine stand for, in place of their paths."""
+    return re.sub(rf"{re.escape(str(_root()))}/(@[^/]+/)?", "gs://", text)
 
 
 def bucket_of(directory: Path) -> BucketDirectory | None:

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import random
+import shutil
 import signal
 import subprocess
 import threading
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from bert_jax.cli.main import main
 from bert_jax.formats.model_source import ModelSource
 from bert_jax.parallel import bucket_lease, leases, processes
 from bert_jax.parallel.lease_store import LeaseObjects
+from bert_jax.pretraining import evaluate_run
 from bert_jax.studies.directory import (
     Ended,
     claim,
@@ -95,7 +98,9 @@ def in_bucket(corpus: Path, *flags: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_run_in_a_bucket_is_that_of_a_directory(server: BucketServer, tmp_path: Path, corpus: Path) -> None:
+def test_a_run_in_a_bucket_is_that_of_a_directory(
+    server: BucketServer, tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps = ("--num-train-steps", "60", "--eval-every", "30")
     assert main(arguments(tmp_path / "here", corpus, *steps)) == 0
     assert main(in_bucket(corpus, *steps)) == 0
@@ -106,8 +111,19 @@ def test_a_run_in_a_bucket_is_that_of_a_directory(server: BucketServer, tmp_path
     assert lease["ended"]
     assert main(["export", "--workdir", RUN, "--output", "gs://bucket/exported"]) == 0
     assert main(["export", "--workdir", str(tmp_path / "here"), "--output", str(tmp_path / "exported")]) == 0
+
+    def evaluate_beside_another_machine(*arguments: Any) -> dict[str, float]:
+        bucket.BucketDirectory(RUN).write("evaluation-60.json", b'[{"corpus": "another"}]')
+        return evaluate(*arguments)
+
+    evaluate = evaluate_run.evaluate
+    monkeypatch.setattr(evaluate_run, "evaluate", evaluate_beside_another_machine)
     assert main(["evaluate", "--workdir", RUN]) == 0
-    assert "evaluation-60.json" in bucket.BucketDirectory(RUN).list()
+    # The record says where the corpus lies for every machine.
+    shutil.rmtree(tmp_path / "cache")
+    assert main(["evaluate", "--workdir", RUN]) == 0
+    evaluations = bucket.BucketDirectory(RUN).read("evaluation-60.json")[0]
+    assert {row["corpus"] for row in json.loads(evaluations)} == {"another", "gs://bucket/corpora/tiny"}
     exported = copy_of("gs://bucket/exported", tmp_path / "exported-there")
     weights = "model.safetensors"
     assert (exported / weights).read_bytes() == (tmp_path / "exported" / weights).read_bytes()

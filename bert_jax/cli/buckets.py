@@ -75,9 +75,14 @@ def run_with_buckets(command: str, run: Callable[[Any], int | None], args: Any) 
             writes.append((place, bucket))
             return place
 
-        status = run(_with_places("", args, place_of))
+        try:
+            status = run(_with_places("", args, place_of))
+        except UserError as error:
+            error.args = (stand_in.with_urls(str(error)),)
+            raise
         for place, bucket in writes:
             stand_in.upload(place, bucket)
+            print(f"copied to {bucket}")
             _unsaved(place).unlink(missing_ok=True)
         return status
 

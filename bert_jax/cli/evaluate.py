@@ -7,7 +7,6 @@ from bert_jax.cli.model_source import note_assumed
 from bert_jax.formats.open_model import open_model
 from bert_jax.pretraining.evaluate_run import evaluate_run
 from bert_jax.studies.heldout_language_model import heldout_language_model
-from data_pipeline import stand_in
 
 
 def run(args: Evaluate) -> None:
@@ -28,7 +27,6 @@ def run(args: Evaluate) -> None:
         phase = f"phase {number}, " if len(rows) > 1 else ""
         print(f"step {row['step']}, {phase}length {row['max_seq_length']}:")
         _print({name: value for name, value in row.items() if isinstance(value, float)})
-    stand_in.push_files(args.workdir, file.name)
     print(f"wrote {file}")
 
 

@@ -36,7 +36,7 @@ from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.corpus.store import Description
 from data_pipeline.corpus.vocabulary_file import TOKENIZER_DIRECTORY
 from data_pipeline.errors import UserError
-from data_pipeline.stand_in import bucket_of
+from data_pipeline.stand_in import bucket_of, with_urls
 
 # A run writes these after its config.json, so in a directory without that file they are not a run's.
 _WRITTEN = (TOKENIZER_DIRECTORY, METRICS_FILE, TENSORBOARD_DIRECTORY, DIRECTORY)
@@ -92,9 +92,11 @@ def make_record(
     name: str, experiment: Experiment, corpus: Description, model: PretrainedModel | None
 ) -> RunRecord:
     """Returns the record of this run, not yet written, with this start as its only one."""
+    # Other machines must find the corpus too.
+    data = dataclasses.replace(experiment.data, corpus=with_urls(experiment.data.corpus))
     return RunRecord(
         name,
-        experiment,
+        dataclasses.replace(experiment, data=data),
         corpus_fingerprint=corpus.fingerprint,
         init_from=model.name if model else "",
         init_fingerprint=model.fingerprint() if model else "",

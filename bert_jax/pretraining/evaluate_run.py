@@ -19,6 +19,7 @@ from data_pipeline.config import DataConfig, split_corpora
 from data_pipeline.corpus.store import describe
 from data_pipeline.errors import UserError, bad_input
 from data_pipeline.json_text import load_json
+from data_pipeline.stand_in import pull_files, push_files, with_urls
 
 _ROWS_OF_A_DEVICE = 32
 
@@ -55,18 +56,21 @@ def evaluate_run(
         raise UserError(f"{corpus} has no held-out documents; prepare it with --holdout above 0")
     step, params = load_params(workdir, step)
     file = workdir / f"evaluation-{step}.json"
-    _rows_of_others(file, corpus)  # a file that cannot be read is told now, not after minutes
+    name = with_urls(corpus)
+    _rows_of_others(file, name)  # a file that cannot be read is told now, not after minutes
     keep_compiled(workdir)
     program = make_program(PretrainingTask(experiment.objective, experiment.model), experiment)
     heldout = heldout_batches(program, corpus)
     on_devices = program.put_params(params)
     rows = [
-        {"step": step, "split": "heldout", "max_seq_length": phase.max_seq_length, "corpus": corpus}
+        {"step": step, "split": "heldout", "max_seq_length": phase.max_seq_length, "corpus": name}
         | evaluate(program, on_devices, heldout(phase))
         for phase in experiment.data.phases
     ]
-    # Read again: an evaluation on another corpus may have ended meanwhile.
-    write_json(file, _rows_of_others(file, corpus) + rows)
+    # Read again: an evaluation on another corpus may have ended meanwhile, here or on another machine.
+    pull_files(workdir, file.name)
+    write_json(file, _rows_of_others(file, name) + rows)
+    push_files(workdir, file.name)
     return rows, file
 
 

@@ -434,7 +434,7 @@ def with_steps(experiment: Experiment, steps: int) -> Experiment:
     scale, start = steps / experiment.num_train_steps, experiment.optimizer.decay_start
     warmup = round(experiment.optimizer.warmup_steps * scale)
     if isinstance(start, int) and start:
-        start = min(round(start * scale), steps - 1)
-        warmup = min(warmup, start)
+        begin = min(round(start * scale), steps - 1)
+        start, warmup = begin, min(warmup, begin)
     optimizer = dataclasses.replace(experiment.optimizer, warmup_steps=warmup, decay_start=start)
     return dataclasses.replace(experiment, num_train_steps=steps, optimizer=optimizer)

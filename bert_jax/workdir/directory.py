@@ -28,7 +28,7 @@ from data_pipeline.corpus.vocabulary_file import (
 )
 from data_pipeline.directories import check_path, directory_of, lock_file
 from data_pipeline.errors import InUseError, UserError
-from data_pipeline.stand_in import COMPILED_DIRECTORY, bucket_of, pull_changes, push
+from data_pipeline.stand_in import COMPILED_DIRECTORY, bucket_of, fetch, pull_changes, push
 
 CORPUS_DIRECTORY = "corpus"
 """Directory of the corpus that a run makes for itself from the installed documentation."""
@@ -228,17 +228,21 @@ def corpus_of(workdir: Path, named: str) -> str:
 
 
 def recorded_corpus(workdir: Path, named: str) -> str:
-    """As `corpus_of`, for a run that is not started here.
+    """As `corpus_of`, for a run that is not started here; what lies in a bucket is copied to this machine.
 
     Raises UserError if its path is relative and leads nowhere from here.
     """
-    for path in () if named == INSTALLED_DOCUMENTATION else split_corpora(named):
+    if named == INSTALLED_DOCUMENTATION:
+        return corpus_of(workdir, named)
+    places = []
+    for path in split_corpora(named):
         if not (is_bucket(path) or Path(path).is_absolute() or glob.glob(path)):
             raise UserError(
                 f"{workdir} was trained on {path}, as seen from the directory where the run was started; run "
                 "this command there, too"
             )
-    return corpus_of(workdir, named)
+        places.append(str(fetch(path)) if is_bucket(path) else path)
+    return ",".join(places)
 
 
 def _same(one: Path, other: Path) -> bool:
