@@ -527,7 +527,10 @@ def test_a_killed_grid_goes_on_where_it_was(
     write_table(tmp_path / "data" / "dev.csv", 24, 1)
     words = finetuning(tmp_path, output="here")
     assert main(words) == 0
-    words = [word.replace(str(tmp_path / "here"), GRID) for word in words]
+    upload(tmp_path / "data", bucket.BucketDirectory("gs://bucket/topics"))
+    places = {str(tmp_path / "here"): GRID, str(tmp_path / "data"): "gs://bucket/topics"}
+    for here, place in places.items():
+        words = [word.replace(here, place) for word in words]
     process = subprocess.Popen(command(*words), env=environment())
     while not list(place_for(GRID, "@outputs").glob("trials/*/result.json")):
         assert process.poll() is None
@@ -543,6 +546,8 @@ def test_a_killed_grid_goes_on_where_it_was(
     assert "trial 1 of 2" not in capsys.readouterr().out
     found = copy_of(GRID, tmp_path / "copy")
     assert (found / "results.json").read_text() == (tmp_path / "here" / "results.json").read_text()
+    (record,) = {json.loads(file.read_text())["data"] for file in found.glob("trials/*/config.json")}
+    assert record == "gs://bucket/topics"
     assert main(words) == 0  # nothing is left to do
 
 

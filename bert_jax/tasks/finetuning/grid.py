@@ -44,6 +44,7 @@ from bert_jax.workdir.grid import write_trials
 from bert_jax.workdir.provenance import describe_code_changes, this_start
 from bert_jax.workdir.record import describe_layout_changes
 from data_pipeline.errors import UserError
+from data_pipeline.stand_in import with_urls
 from data_pipeline.tasks.finetuning.batches import evaluation_batches, lengths_up_to, training_batches
 from data_pipeline.tasks.finetuning.packing import Packing
 from data_pipeline.tasks.finetuning.rows import Rows
@@ -268,7 +269,7 @@ class Grid:
             family=self.model.family,
             model_fingerprint=self.model_fingerprint,
             pretraining=self.model.pretraining,
-            data=self.args.data,
+            data=with_urls(self.args.data),
             data_fingerprint=self.data_fingerprint,
             dev_fingerprint=self.data.dev_fingerprint,
             test_fingerprint=self.data.test_fingerprint,
