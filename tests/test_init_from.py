@@ -137,8 +137,13 @@ def test_what_it_starts_with_is_evaluated_once(corpus: Path, model: Path, tmp_pa
     assert deterministic_rows(workdir).count(first) == 1
     # Another model that begins there has rows of its own alone.
     shutil.rmtree(workdir / "checkpoints")
-    assert main(arguments(workdir, corpus, *ONE_STEP)) == 0
-    assert [row["step"] for row in deterministic_rows(workdir) if row["split"] == "heldout"] == [1]
+    other = tmp_path / "other"
+    assert main(arguments(other, corpus, *ONE_STEP)) == 0
+    assert main(further(workdir, corpus, other, *ONE_STEP)) == 0
+    begun, *_ = (row for row in deterministic_rows(workdir) if row["split"] == "heldout")
+    assert begun["step"] == 0
+    assert begun["mlm_loss"] > first["mlm_loss"]
+    assert deterministic_rows(workdir).count(first) == 0
 
 
 @pytest.mark.slow
@@ -156,21 +161,38 @@ def test_heads_that_the_model_lacks_are_drawn_and_said(
     assert after["pooler"]["dense"]["kernel"].std() > 0.01
 
 
-def test_going_on_needs_the_same_model(
+def test_going_on_needs_no_model_or_the_same(
     corpus: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    short, long = ("--num-train-steps", "20"), ("--num-train-steps", "25")
-    workdir = tmp_path / "w"
-    assert main(further(workdir, corpus, model, *short)) == 0
-    assert main(arguments(workdir, corpus, *long)) == 2
-    assert "--init-from first (" in (line := capsys.readouterr().err)
-    assert ") -> unset; undo these changes" in line
-    assert main(further(workdir, corpus, workdir, *long)) == 2
+    workdir, begun = tmp_path / "w", read_record(model)
+
+    def line(steps: int, *flags: str, model: Path | None, workdir: Path = workdir) -> list[str]:
+        words = further(workdir, corpus, model or tmp_path, "--num-train-steps", str(steps), *flags)
+        place = words.index("--init-from")
+        return words if model else words[:place] + words[place + 2 :]
+
+    assert main(line(20, model=model)) == 0
+    assert main(line(25, model=workdir)) == 2
     assert re.search(r"--init-from first \(\w+\) -> w \(\w+\); undo", capsys.readouterr().err)
-    assert main(further(workdir, corpus, model, *long)) == 0
+    assert main(line(25, "--model.num-layers", "3", model=None)) == 2
+    assert "first, has another shape: model.num_layers is 3, not 1; leave" in capsys.readouterr().err
+    assert main(line(25, model=model)) == 0
     said = capsys.readouterr().out
     assert "resuming from step 20 of 25" in said
     assert "starting from" not in said
+    # The experiment has other sizes; the run keeps those of its record, and so does a branch of it.
+    assert main(line(30, model=None)) == 0
+    assert "resuming from step 25 of 30" in capsys.readouterr().out
+    branch = tmp_path / "branch"
+    for steps, flags in ((35, ["--branch-from", str(workdir)]), (40, [])):
+        assert main(line(steps, *flags, model=None, workdir=branch)) == 0
+        record = read_record(branch)
+        assert record.experiment.model == begun.experiment.model
+        assert (record.init_from, record.branched_from.run) == ("first", "w")
+    assert "model." not in capsys.readouterr().out
+    shutil.rmtree(workdir / "checkpoints")
+    assert main(line(30, model=None)) == 2
+    assert "run that starts from first and has no checkpoint; give --init-from" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import tyro
 
 from bert_jax.objectives import OBJECTIVES
 from bert_jax.objectives.experiment import Experiment
+from bert_jax.pretraining.initial_shape import InitialModel
 from data_pipeline.checks import check_positive
 from data_pipeline.errors import UserError
 
@@ -60,6 +61,8 @@ class Pretrain:
 
     given: tyro.conf.Suppress[frozenset[str]] = frozenset()
     """Names of the fields that flags set, even to their default values."""
+    initial: tyro.conf.Suppress[InitialModel | None] = None
+    """The model that the run begins from, or began from, once that is known."""
     began: tyro.conf.Suppress[float] = dataclasses.field(default_factory=time.perf_counter)
     """When the command began, on the clock of `time.perf_counter`."""
 

@@ -15,12 +15,12 @@ import jax
 import numpy as np
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.model_config import MODEL_PARTS, MODEL_SIZES, OPTIONAL_SIZES
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.objectives.task import PretrainingTask
 from bert_jax.parallel import processes
 from bert_jax.pretraining.data import check_same_vocabulary
+from bert_jax.pretraining.initial_shape import InitialModel
 from bert_jax.retention import Kept
 from bert_jax.training.checkpoint_files import DIRECTORY, files_of
 from bert_jax.training.checkpoints import find_checkpoint, saved_steps
@@ -89,7 +89,7 @@ def check_workdir(workdir: Path, corpus: str) -> None:
 
 
 def make_record(
-    name: str, experiment: Experiment, corpus: Description, model: PretrainedModel | None
+    name: str, experiment: Experiment, corpus: Description, initial: InitialModel | None
 ) -> RunRecord:
     """Returns the record of this run, not yet written, with this start as its only one."""
     # Other machines must find the corpus too.
@@ -98,8 +98,8 @@ def make_record(
         name,
         dataclasses.replace(experiment, data=data),
         corpus_fingerprint=corpus.fingerprint,
-        init_from=model.name if model else "",
-        init_fingerprint=model.fingerprint() if model else "",
+        init_from=initial.name if initial else "",
+        init_fingerprint=initial.fingerprint if initial else "",
         starts=(this_start(),),
         kept=Kept.asked_for_by(experiment),
     )
@@ -148,7 +148,7 @@ def begin_or_resume(
         else:
             origin = None
             if branch_from is None:
-                _check_begins_at_zero(workdir, before)
+                _check_begins_at_zero(workdir, before, now)
             else:
                 origin = find_origin(branch_from, branch_step, now)
             if before and before.corpus_fingerprint != now.corpus_fingerprint:
@@ -217,16 +217,21 @@ def find_origin(workdir: Path, step: int | None, now: RunRecord) -> Origin:
     return Origin(workdir, step, before)
 
 
-def _check_begins_at_zero(workdir: Path, before: RunRecord | None) -> None:
-    """Raises UserError if a work directory without checkpoints is that of a branch.
+def _check_begins_at_zero(workdir: Path, before: RunRecord | None, now: RunRecord) -> None:
+    """Raises UserError if a work directory without checkpoints is that of a branch, or of a run from a model.
 
-    Without --branch-from it would begin from new parameters, under a record that says otherwise.
+    Without the flag that says so, it would begin from new parameters, though its first start said otherwise.
     """
     if before and before.branched_from.run:
-        raise UserError(
-            f"{workdir} holds a run that branched from {before.branched_from} and has no checkpoint; give "
-            "--branch-from to begin it there again, or another --workdir"
-        )
+        began, flag = f"branched from {before.branched_from}", "--branch-from"
+    elif before and before.init_from and not now.init_from:
+        began, flag = f"starts from {before.init_from}", "--init-from"
+    else:
+        return
+    raise UserError(
+        f"{workdir} holds a run that {began} and has no checkpoint; give {flag} to begin it there again, or "
+        "another --workdir"
+    )
 
 
 def check_same_origin(

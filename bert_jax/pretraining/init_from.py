@@ -1,4 +1,4 @@
-"""`bert-jax pretrain --init-from MODEL`: takes over a model's shape, and checks that the corpus fits it."""
+"""A run that begins from a model, or began from one: takes over its shape; checks that the corpus fits it."""
 
 import dataclasses
 import json
@@ -11,8 +11,10 @@ from bert_jax.formats.open_model import open_model
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.model_config import ModelConfig
 from bert_jax.pretraining.arguments import Pretrain
-from bert_jax.pretraining.initial_shape import OF_ROTARY, take_shape
+from bert_jax.pretraining.initial_shape import OF_ROTARY, InitialModel, take_shape
+from bert_jax.training.checkpoints import saved_steps
 from bert_jax.workdir.config_text import differences
+from bert_jax.workdir.record import read_record
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.corpus.special_tokens import special_tokens
 from data_pipeline.corpus.store import Description, describe
@@ -23,29 +25,52 @@ from data_pipeline.errors import UserError
 _SHOWN = 3
 
 
+def recorded_initial(args: Pretrain) -> InitialModel | None:
+    """The model that the run to resume, or else to branch from, began from, in the shape that it has there.
+
+    None if it began from none, or if there is no such run.
+
+    Raises:
+      UserError: the record of the run cannot be read.
+    """
+    for workdir in (args.workdir, args.branch_from):
+        if workdir is not None and saved_steps(workdir):
+            record = read_record(workdir)
+            model = InitialModel(record.init_from, record.init_fingerprint, record.experiment.model)
+            return model if record.init_from else None
+    return None
+
+
 def open_initial(args: Pretrain) -> tuple[Pretrain, PretrainedModel | None]:
     """Reads the model of --init-from, gives the experiment its shape, and checks that the corpus fits it.
 
+    Args:
+      args: `initial` is `recorded_initial`, whose shape the experiment takes without --init-from.
+
     Returns:
-      The flags with the model's shape, and the model; without --init-from the flags as they are, and None.
+      The flags with the model's shape, and the model of --init-from, if it is given.
 
     Raises:
       UserError: the directory is not a model, or the experiment cannot start from this model.
     """
-    if args.init_from is None:
+    if args.init_from is None and args.initial is None:
         return args, None
     experiment = args.experiment
     if experiment.data.corpus == INSTALLED_DOCUMENTATION:
         raise UserError(
             "--init-from needs a corpus that was made with the model's vocabulary: pass --data.corpus DIR"
         )
-    model = open_model(args.init_from)
-    if model.has_assumed_activation and "model.activation" in args.given:
-        model = model.with_activation(experiment.model.activation)
-    corpus = describe(experiment.data.corpus)
-    experiment = take_shape(experiment, args.given, model, corpus.vocabulary_size or 0)
-    check_vocabulary(model, corpus)
-    return dataclasses.replace(args, experiment=experiment), model
+    corpus, initial, model = describe(experiment.data.corpus), args.initial, None
+    if args.init_from is not None:
+        model = open_model(args.init_from)
+        if model.has_assumed_activation and "model.activation" in args.given:
+            model = model.with_activation(experiment.model.activation)
+        initial = InitialModel(model.name, model.fingerprint(), model.config)
+    assert initial is not None
+    experiment = take_shape(experiment, args.given, initial, corpus.vocabulary_size or 0)
+    if model is not None:
+        check_vocabulary(model, corpus)
+    return dataclasses.replace(args, experiment=experiment, initial=initial), model
 
 
 def check_vocabulary(model: PretrainedModel, corpus: Description) -> None:

@@ -4,6 +4,7 @@ All processes of a run pass through the same functions. `processes.run_on_all` m
 `broadcast_from_first` says what process 0 does alone.
 """
 
+import dataclasses
 import functools
 import sys
 import time
@@ -36,6 +37,7 @@ from bert_jax.pretraining.data import (
     note_unusual,
 )
 from bert_jax.pretraining.evaluation import make_evaluation
+from bert_jax.pretraining.initial_shape import InitialModel
 from bert_jax.training.checkpoints import saved_steps
 from bert_jax.training.failures import (
     out_of_memory_as_user_error,
@@ -47,6 +49,7 @@ from bert_jax.training.program import Program, make_program
 from bert_jax.training.train_step import TrainState
 from bert_jax.training.warm_start import ROWS_OF_TOKENS, start_from, with_repeated_positions
 from bert_jax.workdir import directory, record
+from bert_jax.workdir.config_text import from_json, to_json
 from bert_jax.workdir.record import RunRecord
 from data_pipeline import stand_in
 from data_pipeline.corpus.store import Description, verify
@@ -59,11 +62,14 @@ def pretrain(args: Pretrain) -> int:
 
     All processes of a run call this.
     """
-    args, model = processes.run_on_all(lambda: init_from.open_initial(args))
-    workdir, experiment = args.workdir, args.experiment
-    check_same_command(args.name, workdir, experiment)
+    workdir = args.workdir
     # Only process 0 looks: over NFS, one that looks before the directory is made would miss it for a while.
-    processes.broadcast_from_first(lambda: check_workdir(workdir, experiment.data.corpus))
+    processes.broadcast_from_first(lambda: check_workdir(workdir, args.experiment.data.corpus))
+    recorded = processes.broadcast_from_first(lambda: to_json(init_from.recorded_initial(args)))
+    if recorded is not None:
+        args = dataclasses.replace(args, initial=from_json(InitialModel, recorded))
+    args, model = processes.run_on_all(lambda: init_from.open_initial(args))
+    check_same_command(args.name, workdir, args.experiment)
     with processes.held_on_first(directory.lock(workdir)):
         token = processes.broadcast_from_first(lambda: directory.mark(workdir))
         processes.run_on_all(lambda: _join(workdir, token))
@@ -81,7 +87,7 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
     """Checks, records and trains, in a work directory that no other run uses meanwhile."""
     workdir, experiment = args.workdir, args.experiment
     directory.keep_compiled(workdir)
-    corpus, program, now = processes.run_on_all(lambda: _open_corpus(args, model))
+    corpus, program, now = processes.run_on_all(lambda: _open_corpus(args))
     check_same_input(now)
     data, evaluation = processes.run_on_all(lambda: _open_batches(program, corpus))
     start, kept = begin_or_resume(workdir, now, corpus, args.branch_from, args.branch_step)
@@ -128,7 +134,7 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
     return 0
 
 
-def _open_corpus(args: Pretrain, model: PretrainedModel | None) -> tuple[Description, _Program, RunRecord]:
+def _open_corpus(args: Pretrain) -> tuple[Description, _Program, RunRecord]:
     """Returns the corpus, which fits the model; the compiled task; and the record of this start."""
     experiment = args.experiment
     note_unusual({args.name: experiment})
@@ -137,7 +143,7 @@ def _open_corpus(args: Pretrain, model: PretrainedModel | None) -> tuple[Descrip
     check_exclusions(program)
     corpus = find_corpus(args.workdir, experiment, args.distributed)
     check_vocabulary_size(corpus, experiment.model.vocab_size)
-    return corpus, program, make_record(args.name, experiment, corpus, model)
+    return corpus, program, make_record(args.name, experiment, corpus, args.initial)
 
 
 def _open_batches(program: _Program, corpus: Description) -> tuple[TrainingData, Evaluation | None]:
