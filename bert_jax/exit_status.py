@@ -5,7 +5,7 @@ import os
 import sys
 import traceback
 
-from data_pipeline.errors import UserError, may_pass
+from data_pipeline.errors import UserError, describe_failure, may_pass
 
 FAILED = 1
 """NaN or infinity in training, a failed run of a study, a step that does not fit the chip, a reader of the
@@ -32,8 +32,7 @@ def report(error: BaseException) -> int:
             return FAILED  # as rich does
         case OSError(strerror=str(reason)):
             place = f"{error.filename}: " if error.filename else ""
-            again = "; run the same command again" if may_pass(error) else ""
-            return _complain(f"{place}{reason}{again}", status)
+            return _complain(describe_failure(error) if may_pass(error) else f"{place}{reason}", status)
         case KeyboardInterrupt():
             return _complain("interrupted before there was anything to save", NOTHING_SAVED)
     traceback.print_exception(error)

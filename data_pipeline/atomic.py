@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from data_pipeline.directories import follow_links
-from data_pipeline.errors import Unfinished
+from data_pipeline.errors import Unfinished, has_no_room
 
 
 @contextlib.contextmanager
@@ -36,14 +36,17 @@ def atomically(path: Path) -> Iterator[Path]:
         synchronize(partial)
         partial.replace(path)
     except OSError as error:
-        if error.filename == str(partial):
-            error.filename = asked_for  # the name that the user knows
+        if has_no_room(error):  # the failed write named no file, or, of two, the one that it read
+            error.filename = asked_for
+        elif isinstance(error.filename, str | Path):
+            error.filename = str(error.filename).replace(str(partial), asked_for)  # which the user knows
         raise
     finally:
         if partial.is_dir():
             shutil.rmtree(partial, ignore_errors=True)
         else:
-            partial.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # not there, or another error hides what went wrong
+                partial.unlink()
 
 
 def is_partial(path: str) -> bool:
@@ -57,6 +60,7 @@ def copy_tree(source: Path, target: Path) -> None:
         shutil.copytree(source, target)
     except shutil.Error as error:  # which has lost what kind of errors they were
         place, _, reason = error.args[0][0]
+        reason = reason.partition("] ")[2].partition(": ")[0]  # without names, of which one may be partial
         raise Unfinished(f"{place} cannot be copied: {reason}; run the same command again") from error
 
 

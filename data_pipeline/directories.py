@@ -48,14 +48,24 @@ def follow_links(path: Path) -> Path:
 
 def check_new_file(path: Path) -> None:
     """Raises UserError if what is to be made, a file or a directory, exists, is a URL, or cannot be made."""
-    check_path(path, "--output")
+    check_writable(path, "--output")
     if path.exists():
         raise UserError(f"--output {path} exists; name another one, or remove it first")
-    nearest = next(parent for parent in path.absolute().parents if parent.exists())
-    if not nearest.is_dir():
-        raise UserError(f"--output {path} cannot be made: {nearest} is a file")
+
+
+def check_writable(path: Path, what: str) -> None:
+    """Raises UserError if a file or a directory, which need not exist, can be neither made nor written to.
+
+    Args:
+      what: as for `check_path`.
+    """
+    check_path(path, what)
+    nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if nearest != path and not nearest.is_dir():
+        raise UserError(f"{what} {path} cannot be made: {nearest} is a file")
     if not os.access(nearest, os.W_OK):
-        raise UserError(f"--output {path} cannot be made: {nearest} may not be written to")
+        place = "it" if nearest == path else nearest
+        raise UserError(f"{what} {path} cannot be used: {place} may not be written to")
 
 
 @contextlib.contextmanager

@@ -9,6 +9,10 @@ _OF_THE_USER = {
 }
 
 
+# What a failed write, which does not name its file, says of a disk without room.
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
 class UserError(ValueError):
     """Bad input: the message is one line that names the thing and says what would be valid.
 
@@ -33,8 +37,24 @@ def bad_input(error: Exception, path: object, message: str) -> Exception:
     if isinstance(error, UserError):
         return error
     if isinstance(error, OSError) and may_pass(error):
-        return Unfinished(f"{path}: {error.strerror}; run the same command again")
+        return Unfinished(describe_failure(error, path))
     return UserError(message)
+
+
+def describe_failure(error: OSError, path: object = None) -> str:
+    """One line on a failure of the storage, and what to do.
+
+    Args:
+      path: the file, if the error does not name it.
+    """
+    place = error.filename or path
+    room = "make room and " if has_no_room(error) else ""
+    return f"{f'{place}: ' if place else ''}{error.strerror}; {room}run the same command again"
+
+
+def has_no_room(error: OSError) -> bool:
+    """Whether a file could not be written for want of room."""
+    return error.errno in _NO_ROOM
 
 
 def may_pass(error: BaseException) -> bool:

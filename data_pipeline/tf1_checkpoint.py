@@ -6,12 +6,13 @@
 PREFIX is the path of a checkpoint without `.index`. Errors are one line on stderr and status 2.
 """
 
+import os
 import sys
 from pathlib import Path
 
 from safetensors.numpy import load_file, save_file
 
-from data_pipeline.errors import UserError
+from data_pipeline.errors import Unfinished, UserError, may_pass
 
 # An entry of every checkpoint by tf.train.Checkpoint (TensorFlow 2), and of none by TensorFlow 1.
 _OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -49,12 +50,18 @@ def write_checkpoint(prefix: str, file: Path) -> None:
     from data_pipeline.tensorflow_cpu import tf
 
     tensors = load_file(file)
-    tf.raw_ops.SaveV2(
-        prefix=prefix,
-        tensor_names=list(tensors),
-        shape_and_slices=[""] * len(tensors),
-        tensors=[tf.constant(array) for array in tensors.values()],
-    )
+    try:
+        tf.raw_ops.SaveV2(
+            prefix=prefix,
+            tensor_names=list(tensors),
+            shape_and_slices=[""] * len(tensors),
+            tensors=[tf.constant(array) for array in tensors.values()],
+        )
+    except tf.errors.OpError as error:
+        reason = error.message.rpartition("; ")[2].partition(" [")[0]  # what is left out are internal names
+        raise Unfinished(
+            f"TensorFlow cannot write the checkpoint ({reason}); run the same command again"
+        ) from None
 
 
 def main(action: str, prefix: str, file: str) -> int:
@@ -62,15 +69,13 @@ def main(action: str, prefix: str, file: str) -> int:
     try:
         {"read": read_checkpoint, "write": write_checkpoint}[action](prefix, Path(file))
     except ModuleNotFoundError as error:
-        message = (
-            f"TensorFlow's checkpoints need {error.name}, which is not installed: pip install tensorflow"
-        )
+        message, status = f"TensorFlow's checkpoints need {error.name}: pip install tensorflow", 2
     except UserError as error:
-        message = str(error)
+        message, status = str(error), os.EX_UNAVAILABLE if may_pass(error) else 2
     else:
         return 0
     print(message, file=sys.stderr)
-    return 2
+    return status
 
 
 if __name__ == "__main__":

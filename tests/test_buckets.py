@@ -655,7 +655,7 @@ def test_a_process_whose_copy_lacks_the_present_start_takes_it_for_no_takeover(s
     with (
         directory_of_run(RUN) as directory,  # as process 1 has it; process 0 alone writes the record
         pytest.raises(Unfinished, match="a save failed"),
-        storage_errors_as_unfinished(lambda: check_last_start(directory, {"host": "here"})),
+        storage_errors_as_unfinished(directory, lambda: check_last_start(directory, {"host": "here"})),
     ):
         raise Unfinished("a save failed")
 

@@ -27,7 +27,7 @@ from tests.bert_jax.small_run import make_run
 from tests.conftest import Refused
 from tests.damage import flip_a_bit
 from tests.data_pipeline.small_records import write_records
-from tests.tiny_run import arguments, command, environment, write_corpus
+from tests.tiny_run import arguments, command, ended, environment, write_corpus
 
 WRONG = {
     "unknown command": (["pretran"], ["'pretran'", "pretrain"]),
@@ -279,6 +279,25 @@ def test_a_mesh_that_the_devices_cannot_form_is_refused_before_a_corpus_is_made(
     assert not (tmp_path / "w").exists()
 
 
+def test_an_output_that_cannot_be_made(
+    corpus: Path, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file := tmp_path / "file").touch()
+    (directory := tmp_path / "directory").mkdir()
+    make_run(tmp_path / "run")
+    monkeypatch.setattr(os, "access", lambda path, mode: path != directory)  # root may do everything
+    cases = ((file / "x", f"made: {file} is a file"), (directory / "x", f"used: {directory} may not be"))
+    for place, reason in cases:
+        output = ("--output", str(place))
+        for what, line in (
+            ("work directory", arguments(place, corpus)),
+            ("--output", ["export", "--workdir", str(tmp_path / "run"), *output]),
+            ("--output", ["study", "smoke", "--scale", "smoke", *output]),
+            ("--output", ["finetune", "mrpc", "--model", str(tmp_path), "--data", str(tmp_path), *output]),
+        ):
+            assert f"{what} {place} cannot be {reason}" in refused(line)
+
+
 def test_work_directory_in_use(corpus: Path, tmp_path: Path, refused: Refused) -> None:
     with lock(tmp_path / "w"):
         assert "in use by another process" in refused(arguments(tmp_path / "w", corpus))
@@ -293,7 +312,19 @@ def test_a_disk_that_fails_is_not_bad_input(
     monkeypatch.setattr(MetricLog, "write", write_to_full_disk)
     assert main(arguments(tmp_path / "w", corpus, "--num-train-steps", "1")) == 69
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
-    assert "No space left on device while training; run the same command again" in line
+    assert f"{tmp_path}/w: No space left on device; make room and run the same command again" in line
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_two_lines(corpus: Path, tmp_path: Path) -> None:
+    line = command(
+        *arguments(tmp_path / "w", corpus, "--model.hidden-size", "128", "--num-train-steps", "40")
+    )
+    run = ended(["bash", "-c", 'ulimit -f 300; exec "$@"', "bash", *line], JAX_ENABLE_COMPILATION_CACHE="0")
+    assert run.returncode == 69
+    assert "checkpoint of step 20" in run.stdout
+    (said,) = run.stderr.splitlines()
+    assert "saving the checkpoint of step 40 in" in said
 
 
 @pytest.mark.parametrize("file", ["corpus/manifest.json", "corpus/tokenizer/settings.json", "w/config.json"])

@@ -324,5 +324,5 @@ def test_a_file_that_cannot_be_written_while_training_is_no_wrong_input(
     for file in ("trials/lr3e-05-batch32-epochs1-seed0/metrics.jsonl", "results.json"):
         (output / file).mkdir(parents=True)
         assert main(command) == 69
-        assert "Is a directory while training; run the same command again" in capsys.readouterr().err
+        assert "Is a directory; run the same command again" in capsys.readouterr().err
         (output / file).rmdir()

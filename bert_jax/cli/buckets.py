@@ -10,7 +10,6 @@ import dataclasses
 import logging
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,15 +34,8 @@ def reach_buckets_by_gcsfs() -> None:
 
 
 def _leave_errors_to_report() -> None:
-    """Keeps libraries from printing the errors of a bucket, which the command reports in one line."""
+    """Keeps gcsfs from printing the errors of a bucket, which the command reports in one line."""
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
-    sys.unraisablehook = _print_unless_late
-
-
-def _print_unless_late(unraisable: "sys.UnraisableHookArgs") -> None:
-    # TensorStore's threads also answer Orbax's event loop when an error has already closed it.
-    if str(unraisable.exc_value) != "Event loop is closed":
-        sys.__unraisablehook__(unraisable)
 
 
 def run_with_buckets(command: str, run: Callable[[Any], int | None], args: Any) -> int | None:

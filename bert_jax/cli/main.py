@@ -103,8 +103,15 @@ def _module_name(command: str) -> str:
     return command.replace("-", "_")
 
 
+def _print_unless_late(unraisable: "sys.UnraisableHookArgs") -> None:
+    # TensorStore's threads answer Orbax's event loop also when an error, which is reported, has closed it.
+    if str(unraisable.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(unraisable)
+
+
 def entry_point() -> int:
     """Entry point of the installed `bert-jax`: `main`, with huge pages for commands that compute for long."""
+    sys.unraisablehook = _print_unless_late
     if sys.argv[1:2] in (["pretrain"], ["study"], ["finetune"], ["predict"]):
         restart_with_huge_pages()
     return main()

@@ -9,7 +9,7 @@ from bert_jax.model_config import Activation
 from bert_jax.names import ModelFormat, ModelPart
 from bert_jax.workdir.pretraining_identity import write_pretraining
 from data_pipeline.atomic import atomically
-from data_pipeline.directories import check_path, directory_of
+from data_pipeline.directories import check_new_file, directory_of
 from data_pipeline.errors import UserError
 
 _WRITERS = {"hf": huggingface.write, "tf1": google_tf1.write, "npz": npz.write}
@@ -37,12 +37,10 @@ def convert(
       The model that was written.
 
     Raises:
-      UserError: `output` exists or is a URL; `directory` is not a model, or its tokenizer is that of another;
-        the format cannot hold the model; it has no generator.
+      UserError: `output` exists or cannot be made; `directory` is not a model, or its tokenizer is that of
+        another; the format cannot hold the model; it has no generator.
     """
-    check_path(output, "--output")
-    if output.exists():
-        raise UserError(f"{output} exists; name a directory that does not, or remove it first")
+    check_new_file(output)
     model = open_model(directory, step, activation)
     if part == "generator":
         model = model.generator()

@@ -13,20 +13,30 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
+from bert_jax.exit_status import MAY_PASS
 from bert_jax.formats.configuration import SIZES, check_told, make_model_config
 from bert_jax.formats.families import bert
 from bert_jax.formats.families.family import renamed, renamed_parts
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel, objective_of
-from bert_jax.formats.tensors import Entry, Parts, expand, from_tensors, left_out, rows_of_parts, to_tensors
+from bert_jax.formats.tensors import (
+    Entry,
+    Parts,
+    expand,
+    from_tensors,
+    left_out,
+    rows_of_parts,
+    save_tensors,
+    to_tensors,
+)
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import MaskedLM
 from bert_jax.objectives.task import PretrainingTask
 from data_pipeline.atomic import write_json
 from data_pipeline.corpus.vocabulary_file import FILES, Vocabulary, guess_casing
-from data_pipeline.errors import UserError
+from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.json_text import read_object
 
 CONFIG_FILE = "bert_config.json"
@@ -130,7 +140,7 @@ def write(directory: Path, model: PretrainedModel) -> None:
         )
     fields = to_config(model.config, vocabulary)
     file = directory / "tensors.safetensors"
-    save_file(to_tensors(model.params, table), file)
+    save_tensors(to_tensors(model.params, table), file)
     _run_tensorflow("write", directory / CHECKPOINT, file)
     file.unlink()
     (directory / vocabulary.file_name).write_bytes(vocabulary.content)
@@ -201,4 +211,5 @@ def _run_tensorflow(action: str, prefix: Path, file: Path) -> None:
     command = [sys.executable, "-P", "-m", script, action, str(prefix), str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise UserError((done.stderr.strip().splitlines() or [f"{prefix}: TensorFlow failed"])[-1])
+        kind = Unfinished if done.returncode == MAY_PASS else UserError
+        raise kind((done.stderr.strip().splitlines() or [f"{prefix}: TensorFlow failed"])[-1])

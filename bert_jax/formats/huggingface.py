@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from bert_jax.finetuning_config import TransformersHead
@@ -21,7 +20,15 @@ from bert_jax.formats.huggingface_tokenizer import read_tokenizer, special_id, w
 from bert_jax.formats.huggingface_weights import WEIGHTS_FILE, read_weights, weight_files
 from bert_jax.formats.model_card import model_card
 from bert_jax.formats.pretrained import PretrainedModel, TaskHead, objective_of, parameter_shapes
-from bert_jax.formats.tensors import Entry, Tensors, describe_missing, from_tensors, left_out, to_tensors
+from bert_jax.formats.tensors import (
+    Entry,
+    Tensors,
+    describe_missing,
+    from_tensors,
+    left_out,
+    save_tensors,
+    to_tensors,
+)
 from bert_jax.model_config import ModelConfig
 from bert_jax.objectives import objective_name
 from data_pipeline.atomic import write_json
@@ -108,7 +115,7 @@ def write(directory: Path, model: PretrainedModel) -> None:
         of_encoder = (name for name in tensors if name.startswith(family.prefix))
         tensors = {name.removeprefix(family.prefix): tensors[name] for name in of_encoder}
     # transformers refuses files whose metadata does not name a framework.
-    save_file(tensors, directory / WEIGHTS_FILE, metadata={"format": "pt"})
+    save_tensors(tensors, directory / WEIGHTS_FILE, metadata={"format": "pt"})
     card = model_card(model, loader, sum(tensor.size for tensor in tensors.values()))
     (directory / "README.md").write_text(card, encoding="utf-8")
 

@@ -6,6 +6,7 @@ number. The other formats join the heads' axes: a kernel is a matrix, a bias a v
 
 import collections
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
 
 from bert_jax.model_config import ModelConfig
 from data_pipeline.errors import UserError
@@ -34,7 +37,20 @@ Parts = Mapping[str, Mapping[Any, Rows]]
 """Setting of the encoder -> the choices that a format has -> the rows of their parameters."""
 
 _SHOWN = 3
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+"""How safetensors ends a message on a failure of the system."""
 _BLOCK = re.compile(r"(.+)\[(\d+)/(\d+)\]")
+
+
+def save_tensors(tensors: Tensors, file: Path, metadata: dict[str, str] | None = None) -> None:
+    """Writes a safetensors file. Raises OSError if that fails."""
+    try:
+        save_file(dict(tensors), file, metadata=metadata)
+    except SafetensorError as error:
+        number = _OS_ERROR.search(str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(file)) from None
 
 
 class Entry(NamedTuple):

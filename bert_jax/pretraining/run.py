@@ -106,7 +106,7 @@ def _pretrain_in_workdir(args: Pretrain, model: PretrainedModel | None) -> int:
         try:
             with (
                 out_of_memory_as_user_error("--global-batch-size"),
-                storage_errors_as_unfinished(check_start),
+                storage_errors_as_unfinished(workdir, check_start),
             ):
                 # Process 0 looks: a branch's checkpoint, which it has just made, others may not see yet.
                 done = processes.broadcast_from_first(lambda: max(saved_steps(workdir), default=0))

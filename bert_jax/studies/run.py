@@ -43,6 +43,7 @@ from bert_jax.study import Finetuned, MinimalPairs, Scale
 from bert_jax.tpu.topology import open_slice
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.corpus.store import Description, describe
+from data_pipeline.directories import check_writable
 from data_pipeline.errors import UserError, may_pass
 from data_pipeline.stand_in import bucket_of
 from data_pipeline.tfds import is_tfds
@@ -77,6 +78,7 @@ def run_study(args: RunStudy) -> int:
         raise UserError(
             f"--reuse copies runs on this machine, and --output {bucket} is a bucket; leave --reuse out"
         )
+    check_writable(args.output, "--output")
     check_directory(args.output, identity)
     # libtpu must be opened before jax looks for devices.
     speed = measured_speed if args.topology is None else compiled_speed(open_slice(args.topology))

@@ -2,10 +2,11 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import jax
 
-from data_pipeline.errors import Unfinished, UserError
+from data_pipeline.errors import Unfinished, UserError, describe_failure
 
 
 def out_of_memory_as_user_error(batch_flag: str) -> contextlib.AbstractContextManager[None]:
@@ -31,10 +32,12 @@ def out_of_memory_with_advice(advice: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def storage_errors_as_unfinished(check: Callable[[], None] = lambda: None) -> Iterator[None]:
+def storage_errors_as_unfinished(directory: Path, check: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Raises Unfinished if a file cannot be read or written in the block, where the input is known good.
 
-    Before that it calls `check`, which may raise another error that is the cause.
+    Args:
+      directory: where the block works, for errors that name no file.
+      check: called before, as it may raise another error that is the cause.
     """
     try:
         yield
@@ -45,5 +48,4 @@ def storage_errors_as_unfinished(check: Callable[[], None] = lambda: None) -> It
         if error.errno is None:
             raise  # not an error of a file, but Orbax's TimeoutError after another process was lost
         check()
-        place = f"{error.filename}: " if error.filename else ""
-        raise Unfinished(f"{place}{error.strerror} while training; run the same command again") from error
+        raise Unfinished(describe_failure(error, directory)) from error

@@ -26,7 +26,7 @@ from data_pipeline.corpus.vocabulary_file import (
     records_directory,
     write_vocabulary,
 )
-from data_pipeline.directories import check_path, directory_of, lock_file
+from data_pipeline.directories import check_writable, directory_of, lock_file
 from data_pipeline.errors import InUseError, UserError
 from data_pipeline.stand_in import COMPILED_DIRECTORY, bucket_of, fetch, pull_changes, push
 
@@ -67,7 +67,7 @@ def is_in_use(workdir: Path) -> bool:
 
 @contextlib.contextmanager
 def _lock_file(workdir: Path) -> Iterator[None]:
-    check_path(workdir, "work directory")
+    check_writable(workdir, "work directory")
     with directory_of(workdir):
         held = None
         while held is None:

@@ -8,6 +8,7 @@ import pytest
 
 from data_pipeline.atomic import atomically, copy_tree, is_partial, write_bytes, write_json
 from data_pipeline.errors import Unfinished
+from tests.full_disk import files_no_larger_than
 
 
 class Interrupted(Exception):
@@ -77,6 +78,26 @@ def test_a_directory_that_cannot_be_copied_is_named(tmp_path: Path) -> None:
 def test_what_fails_is_named_as_it_was_asked_for(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"'\S*/no-such-directory/file'"):
         write_bytes(tmp_path / "no-such-directory" / "file", b"text")
+    with (
+        pytest.raises(FileNotFoundError, match=rf"'{tmp_path}/out/gone/file'"),
+        atomically(tmp_path / "out") as partial,
+    ):
+        (partial / "gone" / "file").touch()
+
+
+def test_a_full_disk_is_named_after_what_was_to_be_written(tmp_path: Path) -> None:
+    with (
+        files_no_larger_than(100),
+        pytest.raises(OSError, match=rf"File too large: '{tmp_path}/out'"),
+        atomically(tmp_path / "out") as partial,
+    ):
+        write_bytes(partial, bytes(200))
+
+
+def test_where_nothing_can_be_made_the_name_is_the_users(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match=rf"'{tmp_path}/file/out'"):
+        write_bytes(tmp_path / "file" / "out", b"text")
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from bert_jax.training.failures import out_of_memory_as_user_error, storage_erro
 from bert_jax.training.nonfinite import NonFiniteError
 from bert_jax.workdir import directory as workdir
 from bert_jax.workdir import record
-from data_pipeline.directories import check_path
+from data_pipeline.directories import check_writable
 from data_pipeline.errors import UserError
 from data_pipeline.tfds import is_tfds
 
@@ -49,7 +49,7 @@ def finetune(args: Finetune[Any], model: PretrainedModel, other_chips: Sequence[
 
 def check_directories(args: Finetune[Any]) -> None:
     """Raises UserError if --data cannot be a data set, or --output holds something else."""
-    check_path(args.output, "--output")
+    check_writable(args.output, "--output")
     if args.output.exists() and not args.output.is_dir():
         raise UserError(f"--output {args.output} is a file; name a directory")
     if is_tfds(args.data):
@@ -95,7 +95,10 @@ def _say_sizes(args: Finetune[Any], data: TaskData) -> None:
 def _train_grid(grid: Grid, other_chips: Sequence[Environment]) -> int:
     with listen() as interrupt:
         try:
-            with out_of_memory_as_user_error("--batch-size"), storage_errors_as_unfinished():
+            with (
+                out_of_memory_as_user_error("--batch-size"),
+                storage_errors_as_unfinished(grid.args.output),
+            ):
                 grid.begin()
                 # One trial is left to this process.
                 chips = other_chips[: max(len(grid.turns.unfinished()) - 1, 0)]

@@ -24,6 +24,7 @@ from data_pipeline.preparing.vocabulary import train_sentencepiece
 from tests.bert_jax.encoders import ENCODERS
 from tests.bert_jax.small_finetuned import make_trial
 from tests.bert_jax.small_run import TEXTS, WORDS, make_run
+from tests.full_disk import files_no_larger_than
 
 FILES = {
     "README.md",
@@ -41,6 +42,20 @@ SETTINGS = {
     "layer_norm_eps": 1e-3,
     "initializer_range": 0.05,
 }
+
+
+@pytest.mark.parametrize("output_format", ["hf", "tf1", "npz"])
+def test_a_full_disk_is_one_line_and_leaves_nothing(
+    output_format: ModelFormat, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path / "run")
+    output = tmp_path / "deep" / "model"
+    with files_no_larger_than(10_000):
+        line = ["convert", "--model", str(tmp_path / "run"), "--output", str(output)]
+        assert main([*line, "--format", output_format]) == 69
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said == f"bert-jax: error: {output}: File too large; make room and run the same command again"
+    assert not output.parent.exists()
 
 
 @pytest.mark.parametrize("casing", ["cased", "uncased"])
@@ -173,7 +188,7 @@ def test_the_flavour_of_gelu_can_be_told(tmp_path: Path) -> None:
 
 def test_an_existing_output_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    with pytest.raises(UserError, match="model exists; name a directory that does not"):
+    with pytest.raises(UserError, match="model exists; name another one"):
         convert(tmp_path / "run", tmp_path / "model")
 
 

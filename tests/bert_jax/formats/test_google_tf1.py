@@ -9,12 +9,14 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from bert_jax.formats import google_tf1
 from bert_jax.formats.convert import convert
 from bert_jax.formats.open_model import open_model, open_vocabulary
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.objectives import MaskedLM, ReplacedTokenDetection
+from data_pipeline import tf1_checkpoint
 from data_pipeline.corpus.vocabulary_file import Vocabulary
 from data_pipeline.errors import UserError
 from data_pipeline.tensorflow_cpu import tf
@@ -28,6 +30,7 @@ from tests.bert_jax.formats.foreign_directories import (
 from tests.bert_jax.formats.same_tensors import assert_same
 from tests.bert_jax.formats.tensorflow_here import use_tensorflow_here
 from tests.bert_jax.small_run import make_run
+from tests.full_disk import files_no_larger_than
 from tests.golden.make_model_golden import SIZES
 
 PARTS = ("index", "data-00000-of-00001")
@@ -178,6 +181,12 @@ def test_a_machine_without_tensorflow_is_told_so(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == (
-        "TensorFlow's checkpoints need tensorflow, which is not installed: pip install tensorflow\n"
-    )
+    assert done.stderr == "TensorFlow's checkpoints need tensorflow: pip install tensorflow\n"
+
+
+def test_a_full_disk_may_have_room_another_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_file({"a": np.zeros(1000, np.float32)}, tmp_path / "tensors")
+    with files_no_larger_than(2000):
+        assert tf1_checkpoint.main("write", str(tmp_path / "model"), str(tmp_path / "tensors")) == 69
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "TensorFlow cannot write the checkpoint (File too large); run the same command again"

@@ -18,8 +18,8 @@ from bert_jax.training import checkpoint_files
 from bert_jax.training.checkpoint_files import DIRECTORY, files_of
 from bert_jax.training.checkpoints import Checkpoints, load_params, saved_steps
 from data_pipeline.errors import Unfinished, UserError
-from tests.bert_jax.full_disk import files_no_larger_than
 from tests.damage import flip_a_bit
+from tests.full_disk import files_no_larger_than
 
 
 def state(step: int, size: int = 1000) -> dict:

@@ -256,11 +256,11 @@ def test_a_run_that_another_machine_took_over_saves_nothing_more(
     assert saved_steps(tmp_path)[-1] < 2000
 
 
-def test_where_two_runs_fail_each_others_files_the_takeover_is_named() -> None:
+def test_where_two_runs_fail_each_others_files_the_takeover_is_named(tmp_path: Path) -> None:
     def check() -> None:
         raise UserError("taken over")
 
-    with pytest.raises(UserError, match="taken over"), storage_errors_as_unfinished(check):
+    with pytest.raises(UserError, match="taken over"), storage_errors_as_unfinished(tmp_path, check):
         raise Unfinished("no such file")
 
 

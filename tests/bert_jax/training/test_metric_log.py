@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_jax.training.metric_log import METRICS_FILE, MetricLog, read_rows
 from data_pipeline.errors import UserError
-from tests.bert_jax.full_disk import files_no_larger_than
+from tests.full_disk import files_no_larger_than
 
 
 def shown(workdir: Path) -> dict[tuple[str, int], tuple[float, float]]:
