@@ -279,6 +279,12 @@ def test_a_mesh_that_the_devices_cannot_form_is_refused_before_a_corpus_is_made(
     assert not (tmp_path / "w").exists()
 
 
+def test_the_directory_of_a_model_stays_as_it_is(corpus: Path, tmp_path: Path, refused: Refused) -> None:
+    (tmp_path / "config.json").write_text('{"hidden_size": 16}')
+    assert f"{tmp_path} is not the work directory of a run: its c" in refused(arguments(tmp_path, corpus))
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
 def test_an_output_that_cannot_be_made(
     corpus: Path, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:

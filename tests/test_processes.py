@@ -397,7 +397,10 @@ def test_a_coordinator_out_of_reach_is_named(directory: Path) -> None:
     ("variables", "message"),
     [
         ({}, "outside a cluster that jax knows, JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES"),
-        ({"JAX_COORDINATOR_ADDRESS": "localhost"}, "must say host:port of process 0"),
+        (
+            {"JAX_COORDINATOR_ADDRESS": "localhost"},
+            "(JAX_COORDINATOR_ADDRESS is 'localhost', without a port)",
+        ),
         ({"JAX_NUM_PROCESSES": "two"}, "error: the environment variable JAX_NUM_PROCESSES is 'two'; it must"),
     ],
 )

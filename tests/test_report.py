@@ -493,6 +493,8 @@ def test_what_is_no_run_is_refused(tmp_path: Path, refused: Refused) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     assert f"{empty} is not the work directory of a run" in error(str(empty))
+    (empty / "config.json").write_text('{"hidden_size": 16}')
+    assert f"{empty} is not the work directory of a run: its config.json is that of s" in error(str(empty))
     study = tmp_path / "study"
     study.mkdir()
     (study / "study.json").write_text("{}")

@@ -409,15 +409,20 @@ def test_pairs_are_those_that_other_models_were_measured_on(
 
 
 def test_status_before_the_start_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["study", "smoke", "--output", str(tmp_path / "study"), "--status"]) == 75
+    line = ["study", "smoke", "--output", str(tmp_path / "study")]
+    for flag in ("--status", "--report"):
+        said = refusal([*line, flag], capsys)
+        assert f"there is no directory {tmp_path / 'study'}; name that of a study" in said
+    assert not (tmp_path / "study").exists()
+    (tmp_path / "study").mkdir()
+    assert main([*line, "--status"]) == 75
     said = capsys.readouterr().out
     assert f"{tmp_path / 'study'} holds no study yet" in said
     assert "0 of 24 done, 24 left" in said
-    assert main(["study", "smoke", "--output", str(tmp_path / "study"), "--arms", "mlm", "--status"]) == 75
+    assert main([*line, "--arms", "mlm", "--status"]) == 75
     assert "0 of 16 done, 16 left" in capsys.readouterr().out
-    said = refusal(["study", "smoke", "--output", str(tmp_path / "study"), "--report"], capsys)
-    assert "study holds no study yet, of which a report could be written" in said
-    assert not (tmp_path / "study").exists()
+    assert "holds no study yet, of which a report could be" in refusal([*line, "--report"], capsys)
+    assert list((tmp_path / "study").iterdir()) == []
 
 
 def test_status_needs_neither_corpus_nor_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -278,12 +278,14 @@ def start() -> None:
             initialization_timeout=2 * seconds,
             heartbeat_timeout_seconds=heartbeat,
         )
-    except (RuntimeError, ValueError, IndexError) as error:  # IndexError: an address without a port
+    except (RuntimeError, ValueError, IndexError) as error:  # IndexError: no port
         if _is_peer_lost(error):
             raise Unfinished(f"the processes of --distributed did not meet ({_first_line(error)})") from None
+        no_port = f"{_VARIABLES[0]} is {os.environ.get(_VARIABLES[0])!r}, without a port"
+        reason = no_port if isinstance(error, IndexError) else _first_line(error)
         raise UserError(
-            f"the processes of --distributed did not meet ({_first_line(error)}); outside a cluster that jax "
-            f"knows, {', '.join(_VARIABLES)} must say host:port of process 0, how many, and which"
+            f"the processes of --distributed did not meet ({reason}); outside a cluster that jax knows, "
+            f"{', '.join(_VARIABLES)} must say host:port of process 0, how many, and which"
         ) from None
     finally:
         watch.cancel()

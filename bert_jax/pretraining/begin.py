@@ -80,8 +80,8 @@ def check_workdir(workdir: Path, corpus: str) -> None:
     if (workdir / TRIALS_DIRECTORY).exists():
         raise UserError(f"--workdir {workdir} holds fine-tuned models; name another directory")
     if (workdir / CONFIG_FILE).exists():
-        return
-    if found := [name for name in _WRITTEN if os.path.lexists(workdir / name)]:
+        read_record(workdir)
+    elif found := [name for name in _WRITTEN if os.path.lexists(workdir / name)]:
         raise UserError(
             f"work directory {workdir} holds {', '.join(found)} but no {CONFIG_FILE}, so it is not that of a "
             f"run; name another directory"

@@ -61,6 +61,8 @@ def run_study(args: RunStudy) -> int:
     identity = {"study": args.study.name, "scale": args.scale, "budget_hours": args.budget_hours}
     pull_ended(args.output)
     if args.status or args.report:
+        if not args.output.is_dir():
+            raise UserError(f"there is no directory {args.output}; name that of a study")
         check_directory(args.output, identity)
         args = dataclasses.replace(args, initial=read_initial(args.output))
         if args.report and not read_study(args.output):

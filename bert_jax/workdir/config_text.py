@@ -42,8 +42,9 @@ def from_json(kind: type[T], value: Any) -> T:
     existed; a model's shape, but for what came later, and a run's objective must be in the file.
 
     Raises:
-      KeyError, TypeError: a field is unknown; one of a model's shape, or one without a default, is missing; a
-        value stands where an object should.
+      TypeError: a field is unknown; one of a model's shape, or one without a default, is missing; a value
+        stands where an object should.
+      KeyError: an objective has no name.
       UserError: the objective is unknown.
     """
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
@@ -58,11 +59,12 @@ def from_json(kind: type[T], value: Any) -> T:
         hints = {field.name: types[field.name] for field in fields}
         if unknown := sorted(set(value) - set(hints)):
             more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
-            raise KeyError(f"unknown settings {', '.join(unknown[:_SHOWN])}{more}")
+            raise TypeError(f"unknown settings {', '.join(unknown[:_SHOWN])}{more}")
         needed = {field.name for field in fields if _has_no_default(field) or hints[field.name] is Objective}
         needed.update(_OF_EVERY_MODEL if kind is ModelConfig else ())
-        named = [name for name in hints if name in value or name in needed]
-        return kind(**{name: from_json(hints[name], value[name]) for name in named})
+        if lacking := sorted(needed - set(value)):
+            raise TypeError(f"no {', '.join(lacking)}")
+        return kind(**{name: from_json(hints[name], value[name]) for name in hints if name in value})
     parts = typing.get_args(kind)
     if typing.get_origin(kind) is tuple:
         return typing.cast(T, tuple(from_json(parts[0], item) for item in value))

@@ -93,7 +93,7 @@ def read_record(directory: Path) -> FineTuningRecord:
             error,
             path,
             f"{directory} is not the directory of a fine-tuned model, which `bert-jax finetune` makes, or is "
-            f"of another version of bert-jax: {error!r}",
+            f"of another version of bert-jax: {error}",
         ) from None
 
 

@@ -83,4 +83,4 @@ def read_pretraining(directory: Path) -> Pretraining | None:
     try:
         return from_json(Pretraining, load_json(path))
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise bad_input(error, path, f"{path} is not what `bert-jax convert` writes: {error!r}") from None
+        raise bad_input(error, path, f"{path} is not what `bert-jax convert` writes: {error}") from None

@@ -88,10 +88,16 @@ def read_record(workdir: Path) -> RunRecord:
     if not path.exists():
         raise UserError(f"{workdir} is not the work directory of a run: it has no {CONFIG_FILE}")
     try:
-        return from_json(RunRecord, load_json(path))
+        content = load_json(path)
+        if isinstance(content, dict) and "experiment" not in content:
+            raise UserError(
+                f"{workdir} is not the work directory of a run: its {CONFIG_FILE} is that of something else, "
+                "such as a model"
+            )
+        return from_json(RunRecord, content)
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise bad_input(
-            error, path, f"{path} is not a run's {CONFIG_FILE}, or of another version of bert-jax: {error!r}"
+            error, path, f"{path} is not a run's {CONFIG_FILE}, or of another version of bert-jax: {error}"
         ) from None
 
 

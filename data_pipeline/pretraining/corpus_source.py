@@ -127,7 +127,8 @@ def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> Corpus
     """Returns the instances of a corpus. Raises UserError if it can't give examples for the phase."""
     if data.pairing == "next_sentence" and corpus.num_documents < 2:
         remedy = (
-            "prepare more documents, or train without NSP: --objective mlm --data.pairing contiguous"
+            "prepare more documents, or train without NSP, as quickstart does (objective mlm, data.pairing "
+            "contiguous)"
             if corpus.split == "train"
             else "prepare it with a larger --holdout, or with --holdout 0"
         )

@@ -76,7 +76,7 @@ def test_a_damaged_npz_is_named(tmp_path: Path) -> None:
     for heads in (2.5, 0, 2**31):
         config["model"]["num_heads"] = heads
         (copy / "config.json").write_text(json.dumps(config))
-        with pytest.raises(UserError, match=r"model\.num_heads is \S+; it must be a whole number"):
+        with pytest.raises(UserError, match=r"model\.num_heads is \S+; it must be (a whole|at least)"):
             open_model(copy)
     config["model"] |= {"num_heads": 4, "num_layers": 10**9}
     (copy / "config.json").write_text(json.dumps(config))
@@ -85,7 +85,7 @@ def test_a_damaged_npz_is_named(tmp_path: Path) -> None:
     config["model"]["num_layers"] = 2
     del config["model"]["num_heads"]
     (copy / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match=r"config\.json is not of this format: KeyError\('num_heads'\)"):
+    with pytest.raises(UserError, match=r"config\.json is not of this format: .*no num_heads"):
         open_model(copy)
 
 

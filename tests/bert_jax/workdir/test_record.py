@@ -47,7 +47,7 @@ def test_a_file_from_before_a_setting_of_the_model_means_its_default(tmp_path: P
     assert read_record(tmp_path) == RECORD
     del content["experiment"]["model"]["positions"]
     path.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(UserError, match="KeyError"):
+    with pytest.raises(UserError, match="of another version of bert-jax: no positions"):
         read_record(tmp_path)
 
 
