@@ -34,6 +34,8 @@ SHARED = {
 TOKENIZING = {
     "data_pipeline.corpus.byte_bpe",
     "data_pipeline.corpus.special_tokens",
+    "data_pipeline.corpus.tokenizer_json",
+    "data_pipeline.corpus.tokenizer_rules",
     "data_pipeline.corpus.truncation",
     "data_pipeline.corpus.wordpiece",
 }

@@ -92,14 +92,18 @@ def test_a_run_starts_with_the_parameters_of_a_family(
 def test_a_tokenizer_that_no_corpus_has_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unigram = make_directory("xlm-roberta", ("encoder", "language_model"), "mlm", tmp_path / "unigram")
     assert main(prepare(unigram, tmp_path / "text")) == 2
-    assert "is neither BERT's WordPiece nor byte-level BPE alone" in capsys.readouterr().err
+    fault = "its model is Unigram, not WordPiece or byte-level BPE\n"
+    assert f"the tokenizer of {unigram} cannot be followed: {fault}" in capsys.readouterr().err
     roberta = make_directory("roberta", ("encoder", "language_model"), "mlm", tmp_path / "roberta")
     assert main(prepare(roberta, tmp_path / "other")) == 0
     capsys.readouterr()
     flags = ("--data.pairing", "contiguous")
     assert main(start(unigram, tmp_path / "other/corpus", tmp_path / "run", "mlm", *flags)) == 2
     said = capsys.readouterr().err
-    assert "`bert-jax prepare` cannot follow the model's, of kind Unigram, so no corpus fits it\n" in said
+    assert (
+        f"no corpus fits unigram of --init-from: `bert-jax prepare` cannot follow its tokenizer: {fault}"
+        in said
+    )
     assert said.count("\n") == 1
     assert main(start(roberta, tmp_path / "other/corpus", tmp_path / "run", "mlm_nsp")) == 2
     said = capsys.readouterr().err

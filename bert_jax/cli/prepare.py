@@ -34,7 +34,9 @@ def _model_vocabulary(args: Prepare) -> Vocabulary | None:
 
     vocabulary = open_vocabulary(Path(args.vocab))
     if args.casing not in (None, vocabulary.casing):
-        raise UserError(f"the model in {args.vocab} is {vocabulary.casing}, not {args.casing}: drop --casing")
+        raise UserError(
+            f"the vocabulary of {args.vocab} is {vocabulary.casing}, not {args.casing}; leave --casing out"
+        )
     return vocabulary
 
 
@@ -65,7 +67,7 @@ def _settings(args: Prepare, vocabulary: Vocabulary | None) -> PrepareSettings:
         vocab=args.vocab,
         train_vocab=args.train_vocab,
         vocab_size=args.vocab_size,
-        casing=args.casing or (vocabulary.casing if vocabulary else "uncased"),
+        casing=args.casing or (vocabulary.casing if vocabulary else None),
         language=args.language,
         holdout=args.holdout,
         max_tokens_per_character=args.max_tokens_per_character,

@@ -20,17 +20,17 @@ from bert_jax.formats.huggingface_added_tokens import (
     read_if_present,
 )
 from bert_jax.model_config import ModelConfig
-from data_pipeline.corpus.byte_bpe import as_vocabulary, find_fault, found_casing, make_byte_bpe
+from data_pipeline.corpus.byte_bpe import make_byte_bpe
 from data_pipeline.corpus.special_tokens import special_tokens
+from data_pipeline.corpus.tokenizer_json import as_vocabulary, find_fault, load_tokenizer_json
+from data_pipeline.corpus.tokenizer_rules import find_difference, found_casing
 from data_pipeline.corpus.vocabulary_file import (
     CLS,
     FILES,
-    LONGEST_WORD,
     MASK,
     SEP,
     SPECIAL_TOKENS,
     TOKENIZER_DIRECTORY,
-    UNK,
     Vocabulary,
     guess_casing,
     sentencepiece_fault,
@@ -99,7 +99,7 @@ def read_tokenizer(directory: Path) -> tuple[Tokenizer, Vocabulary | None]:
         an added token's id is not the next free one.
     """
     if (directory / TOKENIZER_FILE).is_file():
-        tokenizer = _load(directory / TOKENIZER_FILE)
+        tokenizer = load_tokenizer_json(directory / TOKENIZER_FILE)
         tokenizer.no_truncation()
         tokenizer.no_padding()
         add_named_tokens(directory, tokenizer)
@@ -121,7 +121,8 @@ def read_tokenizer(directory: Path) -> tuple[Tokenizer, Vocabulary | None]:
     tokenizer.normalizer = _bert_normalizer(rules)
     add_listed_tokens(directory, tokenizer)
     add_named_tokens(directory, tokenizer)
-    return tokenizer, vocabulary if _is_plain_wordpiece(tokenizer) else None
+    is_plain = find_difference(tokenizer, make_wordpiece((), vocabulary.casing)) is None
+    return tokenizer, vocabulary if is_plain and _has_berts_tokens_alone(tokenizer) else None
 
 
 def write_tokenizer(
@@ -147,17 +148,6 @@ def write_tokenizer(
         (directory / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     if vocabulary and vocabulary.file_name != TOKENIZER_FILE:
         (directory / vocabulary.file_name).write_bytes(vocabulary.content)
-
-
-def _load(file: Path) -> Tokenizer:
-    try:
-        tokenizer = Tokenizer.from_file(str(file))
-        tokenizer.encode("", "")  # a template without its tokens is found only when it is used
-    except BaseException as error:  # a panic is no Exception, and its class cannot be imported
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise UserError(f"{file} cannot be read: {' '.join(str(error).split())}") from None
-    return tokenizer
 
 
 def special_id(tokenizer: Tokenizer, token: str) -> int:
@@ -260,13 +250,10 @@ def _find_vocabulary(directory: Path, tokenizer: Tokenizer) -> Vocabulary | None
     file = directory / FILES["sentencepiece"]
     if file.is_file():
         return Vocabulary("sentencepiece", casing, file.read_bytes())
-    if find_fault(tokenizer) is None:
-        return as_vocabulary(tokenizer)
-    ids = tokenizer.get_vocab()
-    pieces = sorted(ids, key=ids.__getitem__)
-    if not _is_plain_wordpiece(tokenizer) or [ids[piece] for piece in pieces] != list(range(len(ids))):
+    if find_fault(tokenizer) is not None:
         return None
-    return Vocabulary("wordpiece", casing, "".join(f"{piece}\n" for piece in pieces).encode())
+    vocabulary = as_vocabulary(tokenizer)
+    return vocabulary if vocabulary.kind == "byte_bpe" or _has_berts_tokens_alone(tokenizer) else None
 
 
 def _bert_template(tokenizer: Tokenizer) -> processors.TemplateProcessing:
@@ -282,32 +269,16 @@ def _bert_template(tokenizer: Tokenizer) -> processors.TemplateProcessing:
     )
 
 
-def _has_bert_template(tokenizer: Tokenizer) -> bool:
+def _has_berts_tokens_alone(tokenizer: Tokenizer) -> bool:
+    """Whether a tokenizer recognises and adds no other tokens than BERT's, around a text as BERT's does."""
+    if not added_contents(tokenizer) <= {*SPECIAL_TOKENS}:
+        return False
     if any(tokenizer.token_to_id(token) is None for token in (CLS, SEP)):
         return False
     same: list[Any] = [_bert_template(tokenizer)]
     same.append(processors.BertProcessing(*((t, special_id(tokenizer, t)) for t in (SEP, CLS))))
     found = json.loads(tokenizer.to_str())["post_processor"]
     return any(found == json.loads(processor.__getstate__()) for processor in same)
-
-
-def _is_plain_wordpiece(tokenizer: Tokenizer) -> bool:
-    """Whether the casing and the pieces define the tokenizer completely, as in google-research/bert."""
-    spec = json.loads(tokenizer.to_str())
-    rules, model = spec["normalizer"] or {}, spec["model"]
-    return (
-        added_contents(tokenizer) <= {*SPECIAL_TOKENS}
-        and model["type"] == "WordPiece"
-        and model["unk_token"] == UNK
-        and model["continuing_subword_prefix"] == "##"
-        and model["max_input_chars_per_word"] == LONGEST_WORD
-        and _has_bert_template(tokenizer)
-        and (spec["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"
-        and rules.get("type") == "BertNormalizer"
-        and rules["clean_text"]
-        and rules["handle_chinese_chars"]
-        and rules["strip_accents"] in (None, rules["lowercase"])
-    )
 
 
 def _sentencepiece(vocabulary: Vocabulary) -> Tokenizer:

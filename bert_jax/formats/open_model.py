@@ -4,14 +4,23 @@ import dataclasses
 from pathlib import Path
 
 from bert_jax.formats import finetuned, google_tf1, huggingface, npz, run
-from bert_jax.formats.huggingface_tokenizer import read_tokenizer
+from bert_jax.formats.huggingface_added_tokens import added_contents
+from bert_jax.formats.huggingface_tokenizer import TOKENIZER_FILE, read_tokenizer
 from bert_jax.formats.pretrained import PretrainedModel
 from bert_jax.model_config import Activation
 from bert_jax.workdir.directory import find_vocabulary
 from bert_jax.workdir.grid import find_trial
 from bert_jax.workdir.pretraining_identity import read_pretraining
 from bert_jax.workdir.record import read_record
-from data_pipeline.corpus.vocabulary_file import Vocabulary
+from data_pipeline.corpus.tokenizer_json import as_vocabulary, find_fault
+from data_pipeline.corpus.vocabulary_file import (
+    FILES,
+    SPECIAL_TOKENS,
+    TOKENIZER_DIRECTORY,
+    Vocabulary,
+    holds_vocabulary,
+    read_vocabulary,
+)
 from data_pipeline.errors import UserError
 
 
@@ -60,19 +69,30 @@ def _read(directory: Path) -> PretrainedModel:
 
 
 def open_vocabulary(directory: Path) -> Vocabulary:
-    """Reads the vocabulary from a directory that `open_model` takes; the weights may be missing.
+    """Reads the vocabulary from a directory that `open_model` takes, whose weights may be missing, or from a
+    corpus or its tokenizer directory.
 
     Raises:
-      UserError: the tokenizer is missing or damaged, or a vocabulary and a casing do not define it.
+      UserError: the tokenizer is missing or damaged, or a vocabulary and a casing do not define how it cuts
+        text.
     """
     if run.recognises(directory):
         return find_vocabulary(directory, read_record(directory))
+    for inside in (directory, directory / TOKENIZER_DIRECTORY):
+        if holds_vocabulary(inside):
+            return read_vocabulary(inside)
     if google_tf1.recognises(directory) and not huggingface.recognises(directory):
         return google_tf1.read_vocabulary(directory)
-    _, vocabulary = read_tokenizer(find_trial(directory))
-    if vocabulary is None:
+    place = find_trial(directory)
+    tokenizer, vocabulary = read_tokenizer(place)
+    if vocabulary is not None:
+        return vocabulary
+    if fault := find_fault(tokenizer):
+        raise UserError(f"the tokenizer of {directory} cannot be followed: {fault}")
+    if added := added_contents(tokenizer) - {*SPECIAL_TOKENS}:
+        file = next(file for name in (TOKENIZER_FILE, FILES["wordpiece"]) if (file := place / name).is_file())
         raise UserError(
-            f"the tokenizer of {directory} is neither BERT's WordPiece nor byte-level BPE alone: it has "
-            f"other rules, or tokens that were added; give a vocab.txt, .model or tokenizer.json"
+            f"the tokenizer of {directory} has tokens that were added to its pieces, such as {min(added)!r}; "
+            f"to leave them out, give --vocab {file}"
         )
-    return vocabulary
+    return as_vocabulary(tokenizer)  # it differs in what it puts around a text, which no corpus holds

@@ -1,10 +1,7 @@
 """A run that begins from a model, or began from one: takes over its shape; checks that the corpus fits it."""
 
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping, Sequence
-
-from tokenizers import Tokenizer
 
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.open_model import open_model
@@ -18,6 +15,8 @@ from bert_jax.workdir.record import read_record
 from data_pipeline.config import INSTALLED_DOCUMENTATION
 from data_pipeline.corpus.special_tokens import special_tokens
 from data_pipeline.corpus.store import Description, describe
+from data_pipeline.corpus.tokenizer_json import find_fault
+from data_pipeline.corpus.tokenizer_rules import find_difference
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, Vocabulary
 from data_pipeline.errors import UserError
 
@@ -77,28 +76,22 @@ def check_vocabulary(model: PretrainedModel, corpus: Description) -> None:
     """Checks that the corpus's vocabulary is the model's, possibly with tokens appended.
 
     Raises:
-      UserError: a token has another id in the model, an id another token, or the corpus was made with other
-        rules of casing or splitting.
+      UserError: a token has another id in the model, an id another token, or the corpus was cut by other
+        rules than the model's tokenizer has.
     """
-    ours, theirs = corpus.vocabulary, model.vocabulary
-    if ours is None:
+    if corpus.vocabulary is None:
         print(
             f"note: {corpus.path} does not tell its vocabulary; it must be that of {model.name}", flush=True
         )
         return
-    tokenizer = make_tokenizer(ours)
+    tokenizer = make_tokenizer(corpus.vocabulary)
     tokens, expected = tokenizer.get_vocab(), _vocabulary_of(model)
-    difference = _first_difference(tokens, expected)
-    if difference is None and corpus.is_prepared:  # the casing of TFRecords is a guess
-        if theirs is None:
-            _check_normalizer(model, tokenizer, corpus.path)
-        elif theirs.casing != ours.casing:
-            difference = f"it is {ours.casing}, the model {theirs.casing}"
-    if difference is not None:
-        raise UserError(
-            f"{corpus.path} has another vocabulary than {model.name} of --init-from: {difference}; "
-            f"{_way_to_prepare(model)}"
-        )
+    theirs = make_tokenizer(model.vocabulary) if model.vocabulary else model.tokenizer
+    if difference := _first_difference(tokens, expected):
+        raise _unfit(corpus, "has another vocabulary than", model, difference)
+    # The casing of TFRecords is a guess.
+    if corpus.is_prepared and (rule := find_difference(tokenizer, theirs)):
+        raise _unfit(corpus, "was cut by other rules than those of", model, rule)
     if lacking := sorted(expected.keys() - tokens.keys(), key=expected.__getitem__):
         print(
             f"note: {corpus.path} lacks {_count(lacking)} of {model.name}, {_show(lacking)}; the run's "
@@ -158,56 +151,17 @@ def _vocabulary_of(model: PretrainedModel) -> dict[str, int]:
     return {names.get(token, token): index for token, index in model.tokenizer.get_vocab().items()}
 
 
-def _way_to_prepare(model: PretrainedModel) -> str:
-    """How to make a corpus of a model's vocabulary, for messages."""
-    kind = json.loads(model.tokenizer.to_str())["model"]["type"]
-    if model.vocabulary is None and kind != "WordPiece":
-        return f"`bert-jax prepare` cannot follow the model's, of kind {kind}, so no corpus fits it"
-    file, casing = ("vocab.txt", "cased or uncased")
-    if model.vocabulary is not None:
-        file, casing = model.vocabulary.file_name, model.vocabulary.casing
-    return (
-        f"prepare the text with the model's own (--vocab with its {file}, --casing {casing}), to which "
-        "tokens may be appended"
+def _unfit(corpus: Description, what: str, model: PretrainedModel, difference: str) -> UserError:
+    """The error that a corpus does not fit a model, or that none does."""
+    if model.vocabulary is None and (fault := find_fault(model.tokenizer)):
+        return UserError(
+            f"no corpus fits {model.name} of --init-from: `bert-jax prepare` cannot follow its tokenizer: "
+            f"{fault}"
+        )
+    return UserError(
+        f"{corpus.path} {what} {model.name} of --init-from: {difference}; prepare the text with --vocab and "
+        "the model's directory; tokens may be appended to its vocabulary"
     )
-
-
-def _check_normalizer(model: PretrainedModel, ours: Tokenizer, corpus: str) -> None:
-    """Raises UserError if case, accents or Chinese are handled otherwise in the corpus than by the model.
-
-    Used if the model's tokenizer is more than a vocabulary and a casing.
-    """
-    wanted, found = _rules(model.tokenizer), _rules(ours)
-    if wanted is None or found is None or wanted == found:
-        return
-    differing = [
-        f"{name} is {str(found[name]).lower()}, not {str(value).lower()}"
-        for name, value in wanted.items()
-        if value != found[name]
-    ]
-    uncased = wanted["lowercase"]
-    if wanted["strip_accents"] == uncased and wanted["handle_chinese_chars"]:
-        way = f"prepare it with --casing {'uncased' if uncased else 'cased'}"
-    else:
-        way = "`bert-jax prepare` cannot follow the model's, so no corpus fits it"
-    raise UserError(
-        f"the text of {corpus} was cut by other rules than those of {model.name} of --init-from: "
-        f"{', '.join(differing)}; {way}"
-    )
-
-
-def _rules(tokenizer: Tokenizer) -> dict[str, bool] | None:
-    """The rules of a tokenizer's BertNormalizer; None if its normalizer is another one."""
-    rules = json.loads(tokenizer.to_str())["normalizer"] or {}
-    if rules.get("type") != "BertNormalizer":
-        return None
-    lowers = rules["lowercase"]
-    accents = lowers if rules["strip_accents"] is None else rules["strip_accents"]
-    return {
-        "lowercase": lowers,
-        "strip_accents": accents,
-        "handle_chinese_chars": rules["handle_chinese_chars"],
-    }
 
 
 def _first_difference(tokens: Mapping[str, int], expected: Mapping[str, int]) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from data_pipeline.corpus.tokenizer_rules import describe_steps, find_gap, found_casing
 from data_pipeline.corpus.vocabulary_file import CLS, MASK, PAD, SEP, UNK, Casing, Vocabulary
 from data_pipeline.errors import UserError
 
@@ -25,7 +26,6 @@ _MERGES_FILE = "merges.txt"  # beside a vocab.json
 
 # Of the model; with any other value it is another algorithm. Older files lack some of the settings.
 _PLAIN: dict[str, Any] = {
-    "type": "BPE",
     "dropout": None,
     "continuing_subword_prefix": "",
     "end_of_word_suffix": "",
@@ -65,46 +65,29 @@ def make_byte_bpe(content: bytes) -> Tokenizer:
         raise ValueError(error) from None
 
 
-def read_byte_bpe(file: Path) -> Vocabulary:
-    """Reads a `tokenizer.json`, or a `vocab.json` with its `merges.txt` beside it.
-
-    Raises:
-      UserError: it is damaged, or another kind of tokenizer.
-    """
+def read_vocab_json(file: Path) -> Tokenizer:
+    """Reads a `vocab.json` with its `merges.txt` beside it. Raises UserError if one is missing or damaged."""
+    merges = file.with_name(file.name.replace("vocab.json", _MERGES_FILE))
+    if not merges.is_file():
+        raise UserError(f"vocabulary {file} has no {merges.name} beside it, which holds its merges")
     try:
-        if file.name.endswith("vocab.json"):
-            merges = file.with_name(file.name.replace("vocab.json", _MERGES_FILE))
-            if not merges.is_file():
-                raise UserError(f"vocabulary {file} has no {merges.name} beside it, which holds its merges")
-            tokenizer = new_byte_bpe(models.BPE.from_file(str(file), str(merges)), None)
-        else:
-            tokenizer = make_byte_bpe(file.read_bytes())
-    except UserError:
-        raise
+        return new_byte_bpe(models.BPE.from_file(str(file), str(merges)), None)
     except Exception as error:  # the library raises nothing narrower
         raise UserError(f"vocabulary {file} cannot be read: {error}") from None
-    if fault := find_fault(tokenizer):
-        raise UserError(f"vocabulary {file} {fault}")
-    return as_vocabulary(tokenizer)
 
 
 def find_fault(tokenizer: Tokenizer) -> str | None:
-    """Why a tokenizer is not byte-level BPE as `as_vocabulary` takes it, for messages; None if it is."""
+    """Why a BPE tokenizer is not byte-level BPE as `as_vocabulary` takes it, for messages; None if it is."""
     spec = json.loads(tokenizer.to_str())
-    model = spec["model"]
     for name, value in _PLAIN.items():
-        if (found := model.get(name) or value) != value:
-            return f"is not byte-level BPE: its model has {name} {found!r}"
+        if (found := spec["model"].get(name) or value) != value:
+            return f"its model BPE has {name} {json.dumps(found)}"
     if not _splits_at_bytes(spec["pre_tokenizer"] or {}):
-        return (
-            "is not byte-level BPE, or it splits text by rules of its own; only GPT-2's rules are supported"
-        )
+        return f"its pre-tokenizer ({describe_steps(spec['pre_tokenizer'])}) does not split by GPT-2's rules"
     ids = tokenizer.get_vocab()
     if missing := [letter for letter in sorted(pre_tokenizers.ByteLevel.alphabet()) if letter not in ids]:
-        return f"lacks {len(missing)} of the 256 bytes, such as {missing[0]!r}"
-    if sorted(ids.values()) != [*range(len(ids))]:
-        return f"has {len(ids)} pieces, whose ids are not 0 to {len(ids) - 1}"
-    return None
+        return f"it lacks {len(missing)} of the 256 bytes, such as {missing[0]!r}"
+    return find_gap(ids.values())
 
 
 def as_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
@@ -123,12 +106,6 @@ def as_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
     model = models.BPE(ids, merges, ignore_merges=False)
     made = new_byte_bpe(model, tokenizer.normalizer)
     return Vocabulary("byte_bpe", found_casing(made), made.to_str().encode())
-
-
-def found_casing(tokenizer: Tokenizer) -> Casing:
-    """The casing that a tokenizer's normalization gives."""
-    lowers = tokenizer.normalizer is not None and "A" not in tokenizer.normalizer.normalize_str("A")
-    return "uncased" if lowers else "cased"
 
 
 def piece_bytes(piece: str) -> bytes:

@@ -101,11 +101,9 @@ def describe(corpus: str) -> Description:
                 f"{one.path} is of TFRecords; data.corpus mixes corpora of `bert-jax prepare` alone"
             )
         if one.vocabulary != first.vocabulary:
-            assert first.vocabulary is not None, "prepared corpora have one"
-            name = first.vocabulary.file_name
             raise UserError(
                 f"{one.path} has another vocabulary than {first.path}, but mixed corpora must have the same; "
-                f"prepare its text with --vocab {Path(first.path, TOKENIZER_DIRECTORY, name)}"
+                f"prepare its text with --vocab {first.path}"
             )
     return dataclasses.replace(
         first,

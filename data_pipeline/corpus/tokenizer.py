@@ -5,7 +5,6 @@ can smuggle a special token into a corpus. Code that means the token writes `mas
 """
 
 import abc
-import dataclasses
 import functools
 import hashlib
 import re
@@ -18,7 +17,9 @@ import sentencepiece
 import tokenizers
 
 from data_pipeline.corpus.byte_bpe import WORD_START as _BYTE_WORD_START
-from data_pipeline.corpus.byte_bpe import found_casing, make_byte_bpe, piece_bytes, read_byte_bpe
+from data_pipeline.corpus.byte_bpe import make_byte_bpe, piece_bytes
+from data_pipeline.corpus.tokenizer_json import read_json_vocabulary
+from data_pipeline.corpus.tokenizer_rules import found_casing
 from data_pipeline.corpus.vocabulary_file import (
     CLS,
     MASK,
@@ -261,38 +262,49 @@ def _is_unspaced(character: str) -> bool:
     return unicodedata.name(character, "").partition(" ")[0] in _UNSPACED_SCRIPTS
 
 
-def load_vocabulary(file: Path, casing: Casing) -> Tokenizer:
-    """Loads a tokenizer from a file: a vocab.txt (one piece per line), a SentencePiece .model, or the
-    tokenizer.json or vocab.json of byte-level BPE.
+def load_vocabulary(file: Path, casing: Casing | None) -> Tokenizer:
+    """Loads a tokenizer from a file: a vocab.txt (one piece per line), a SentencePiece .model, a
+    tokenizer.json, or the vocab.json of byte-level BPE.
+
+    Args:
+      casing: None takes the file's own, and uncased for a vocab.txt, which does not say it.
 
     Raises:
-      UserError: no such file; not a vocabulary; a special token is missing; a SentencePiece
-        model of another casing, one that exports cannot rebuild, or one whose special tokens text can become.
+      UserError: no such file; not a vocabulary; a special token is missing; another casing than the file's
+        own; a tokenizer.json with rules that this project does not have; a SentencePiece model that exports
+        cannot rebuild, or whose special tokens text can become.
     """
     if not file.is_file():
         raise UserError(
-            f"vocabulary {file} is not a file; give a vocab.txt, a SentencePiece .model, or "
-            f"byte-level BPE's tokenizer.json or vocab.json"
+            f"vocabulary {file} is not a file; give a vocab.txt, a SentencePiece .model, a tokenizer.json, "
+            f"byte-level BPE's vocab.json, or a model's directory"
         )
     if file.suffix == ".json":
-        vocabulary = read_byte_bpe(file)
-        return take_vocabulary(dataclasses.replace(vocabulary, casing=casing), file)
-    kind: TokenizerKind = "sentencepiece" if file.suffix == ".model" else "wordpiece"
-    return take_vocabulary(Vocabulary(kind, casing, file.read_bytes()), file)
+        vocabulary = read_json_vocabulary(file)
+    else:
+        kind: TokenizerKind = "sentencepiece" if file.suffix == ".model" else "wordpiece"
+        vocabulary = Vocabulary(kind, casing or "uncased", file.read_bytes())
+    return _check(_make_tokenizer(vocabulary, file), casing, file)
 
 
 def take_vocabulary(vocabulary: Vocabulary, place: Path) -> Tokenizer:
     """Makes a tokenizer of a vocabulary read from `place`. Raises the UserErrors of `load_vocabulary`."""
-    tokenizer = _make_tokenizer(vocabulary, place)
-    if isinstance(tokenizer, SentencePiece):
-        _check_sentencepiece(tokenizer, place)
-    return tokenizer
+    return _check(_make_tokenizer(vocabulary, place), vocabulary.casing, place)
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
     """Loads what `Tokenizer.save` wrote. Raises UserError if there is none."""
     vocabulary = read_vocabulary(directory)
     return _make_tokenizer(vocabulary, directory / vocabulary.file_name)
+
+
+def _check(tokenizer: Tokenizer, casing: Casing | None, file: Path) -> Tokenizer:
+    """Returns the tokenizer if it has the casing, unless that is None, and if exports can rebuild it."""
+    if casing not in (None, tokenizer.casing):
+        raise UserError(f"vocabulary {file} is {tokenizer.casing}, not {casing}; leave --casing out")
+    if isinstance(tokenizer, SentencePiece):
+        _check_sentencepiece(tokenizer, file)
+    return tokenizer
 
 
 def _check_sentencepiece(tokenizer: SentencePiece, file: Path) -> None:
@@ -322,10 +334,6 @@ def _make_tokenizer(vocabulary: Vocabulary, file: Path) -> Tokenizer:
             tokenizer = SentencePiece(vocabulary.content)
         except RuntimeError:
             raise UserError(f"vocabulary {file} is not a SentencePiece model") from None
-    if tokenizer.casing != vocabulary.casing:
-        raise UserError(
-            f"vocabulary {file} is {tokenizer.casing} by itself; give --casing {tokenizer.casing}"
-        )
     missing = [token for token in SPECIAL_TOKENS if tokenizer.token_to_id(token) is None]
     if missing:
         raise UserError(

@@ -66,6 +66,11 @@ class Vocabulary:
         return text.removesuffix("\n").split("\n")
 
 
+def holds_vocabulary(directory: Path) -> bool:
+    """Whether `write_vocabulary` wrote to a directory."""
+    return (directory / _SETTINGS_FILE).is_file()
+
+
 def read_vocabulary(directory: Path) -> Vocabulary:
     """Reads what `write_vocabulary` wrote, from the `tokenizer` directory of a prepared corpus or of a run.
 

@@ -61,12 +61,13 @@ class PrepareSettings:
 
     source: Source
     vocab: str | None = None
-    """A vocab.txt, a SentencePiece .model, byte-level BPE's tokenizer.json or vocab.json, or a directory
+    """A vocab.txt, a SentencePiece .model, a tokenizer.json, byte-level BPE's vocab.json, or a directory
     whose vocabulary is passed to `prepare`. Give exactly one of `vocab` and `train_vocab`."""
     train_vocab: TokenizerKind | None = None
     vocab_size: int | None = None
     """Maximum number of pieces to learn, with `train_vocab`."""
-    casing: Casing = "uncased"
+    casing: Casing | None = None
+    """None: that of the file `vocab` if it says one, else uncased."""
     language: str = "en"
     """Code of the language whose rules split text into sentences."""
     holdout: float = 0.01
@@ -214,7 +215,7 @@ def _learn(job: ShardJob, settings: PrepareSettings, on_progress: Progress) -> T
     if not texts:
         raise _all_held_out(settings)
     on_progress("learning the vocabulary", 0, None)
-    return train_vocabulary(texts, settings.train_vocab, settings.vocab_size, settings.casing)
+    return train_vocabulary(texts, settings.train_vocab, settings.vocab_size, settings.casing or "uncased")
 
 
 def _record(settings: PrepareSettings, inputs: Inputs, given: Tokenizer | None) -> dict[str, Any]:

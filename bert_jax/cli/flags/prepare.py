@@ -45,16 +45,16 @@ class Prepare:
     paragraphs. auto: WikiExtractor, JSONL, TSV, CSV or Parquet, detected by
     name or first line."""
     vocab: Annotated[str | None, tyro.conf.arg(metavar="PATH")] = None
-    """A vocab.txt, a SentencePiece .model, a tokenizer.json or vocab.json of
-    byte-level BPE, or a model's directory, whose casing is used too. Give either this or --train-vocab."""
+    """A vocab.txt, a SentencePiece .model, a tokenizer.json, a vocab.json of
+    byte-level BPE, or the directory of a model or a corpus. Give either this or --train-vocab."""
     train_vocab: Annotated[TokenizerKind | None, tyro.conf.arg(metavar=choices(TokenizerKind))] = None
     """Learn the vocabulary from the text; byte_bpe is byte-level BPE."""
     vocab_size: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Largest number of pieces to learn; needed with --train-vocab."""
     casing: Annotated[Casing | None, tyro.conf.arg(metavar=choices(Casing))] = None
     """uncased: lowercase, and strip accents (WordPiece) or fold case
-    (SentencePiece; byte-level BPE only lowercases). By default that of the model in --vocab; without a
-    model, uncased."""
+    (SentencePiece; byte-level BPE only lowercases). By default that of --vocab; for a vocab.txt, which
+    does not say it, and with --train-vocab, uncased."""
     language: Annotated[str, tyro.conf.arg(metavar="CODE")] = "en"
     """Language whose rules split text into sentences: an ISO 639 code (ja, not
     jp). Unknown codes split as en."""

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from bert_jax.cli.main import main
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
-from data_pipeline.corpus.byte_bpe import piece_bytes, read_byte_bpe
+from data_pipeline.corpus.byte_bpe import piece_bytes
 from data_pipeline.corpus.tokenizer import ByteBPE, load_tokenizer, load_vocabulary
 from data_pipeline.corpus.vocabulary_file import SPECIAL_TOKENS, read_vocabulary
 from data_pipeline.errors import UserError
@@ -113,9 +113,8 @@ def test_prepares_with_the_vocabulary_of_a_models_directory(tmp_path):
     flags = ["prepare", str(tmp_path / "text.txt"), "--format", "sentences", "--workers", "1"]
     for vocab in ("model", "model/tokenizer.json"):
         made = tmp_path / Path(vocab).name
-        casing = ["--casing", "cased"] if made.suffix else []
         output = f"{made.with_suffix('')}-corpus"
-        assert main([*flags, "--vocab", str(tmp_path / vocab), *casing, "--output", output]) == 0
+        assert main([*flags, "--vocab", str(tmp_path / vocab), "--output", output]) == 0
     assert (
         load_tokenizer(tmp_path / "model-corpus" / "tokenizer").encode(TEXT)
         == theirs.encode(f" {TEXT}").ids[1:-1]
@@ -126,16 +125,16 @@ def test_prepares_with_the_vocabulary_of_a_models_directory(tmp_path):
     ("tokenizer", "fault"),
     [
         (foreign(["<pad>"]), r"has no \[UNK\], \[CLS\], \[SEP\], \[MASK\]; BERT needs"),
-        (foreign(use_regex=False), "it splits text by rules of its own; only GPT-2's rules"),
-        (Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]")), "its model has type 'WordPiece'"),
-        (altered("pre_tokenizer", type="Sequence", pretokenizers=[]), "it splits text by rules of its own"),
-        (altered("model", ignore_merges=True), "its model has ignore_merges True"),
-        (Tokenizer(models.BPE({"a": 0}, [])), "is not byte-level BPE, or it splits text by"),
+        (foreign(use_regex=False), r"its pre-tokenizer \(ByteLevel\) does not split by GPT-2's rules"),
+        (Tokenizer(models.WordLevel({"a": 0}, "a")), "its model is WordLevel, not WordPiece or byte-level"),
+        (altered("pre_tokenizer", type="Sequence", pretokenizers=[]), r"its pre-tokenizer \(none\) does not"),
+        (altered("model", ignore_merges=True), "its model BPE has ignore_merges true"),
+        (Tokenizer(models.BPE({"a": 0}, [])), r"its pre-tokenizer \(none\) does not split by GPT-2's"),
     ],
 )
 def test_refuses_other_tokenizers(tmp_path, tokenizer, fault):
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(UserError, match=rf"vocabulary .*tokenizer\.json .*{fault}"):
+    with pytest.raises(UserError, match=rf"tokenizer\.json .*{fault}"):
         load_vocabulary(tmp_path / "tokenizer.json", "cased")
 
 
@@ -150,12 +149,12 @@ def test_refuses_damaged_files_and_another_casing(tmp_path):
     lowering = foreign()
     lowering.normalizer = normalizers.Lowercase()
     lowering.save(str(file))
-    assert read_byte_bpe(file).casing == "uncased"
-    with pytest.raises(UserError, match="is uncased by itself; give --casing uncased"):
+    assert load_vocabulary(file, None).casing == "uncased"
+    with pytest.raises(UserError, match="is uncased, not cased; leave --casing out"):
         load_vocabulary(file, "cased")
     lacking = json.loads(lowering.to_str())
     index = lacking["model"]["vocab"].pop("ÿ")
     lacking["model"]["vocab"]["[more]"] = index
     file.write_text(json.dumps(lacking))
-    with pytest.raises(UserError, match="lacks 1 of the 256 bytes, such as 'ÿ'"):
+    with pytest.raises(UserError, match="it lacks 1 of the 256 bytes, such as 'ÿ'"):
         load_vocabulary(file, "uncased")

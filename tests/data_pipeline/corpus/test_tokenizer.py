@@ -182,7 +182,7 @@ def test_sentencepiece_words_begin_with_the_blank(tmp_path):
 
 def test_refuses_another_casing_than_the_sentencepiece_model_has(tmp_path):
     train_vocabulary(TEXTS, "sentencepiece", 160, "cased").save(tmp_path)
-    with pytest.raises(UserError, match=r"is cased by itself; give --casing cased"):
+    with pytest.raises(UserError, match=r"spiece\.model is cased, not uncased; leave --casing out"):
         load_vocabulary(tmp_path / "spiece.model", "uncased")
 
 

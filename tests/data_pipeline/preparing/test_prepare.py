@@ -19,7 +19,7 @@ import pytest
 from bert_jax.cli.main import main
 from data_pipeline.corpus.documents import open_corpus
 from data_pipeline.corpus.shards import make_shard, read_shard, write_shard
-from data_pipeline.corpus.tokenizer import load_vocabulary
+from data_pipeline.corpus.tokenizer import load_tokenizer, load_vocabulary
 from data_pipeline.errors import Unfinished, UserError
 from data_pipeline.preparing import local_runner, shard_texts, summary
 from data_pipeline.preparing.inputs import Inputs, Source, find_inputs
@@ -296,14 +296,25 @@ def test_the_vocabulary_and_the_casing_of_a_models_directory(tmp_path, text, voc
     assert manifests[1]["settings"]["vocab"] == str(model)
 
 
+@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece", "byte_bpe"])
+def test_the_vocabulary_and_the_casing_of_a_corpus(tmp_path, text, kind):
+    flags = ["prepare", str(text), "--format", "sentences", "--workers", "1", "--output"]
+    learned = ["--train-vocab", kind, "--vocab-size", "270", "--casing", "cased"]
+    assert main([*flags, str(tmp_path / "a"), *learned]) == 0
+    for name in ("a", "a/tokenizer"):
+        assert main([*flags, str(tmp_path / "b"), "--vocab", str(tmp_path / name), "--overwrite"]) == 0
+        assert shards(tmp_path / "a") == shards(tmp_path / "b")
+        assert load_tokenizer(tmp_path / "b" / "tokenizer").casing == "cased"
+
+
 def test_a_models_directory_that_does_not_do_is_one_line(tmp_path, text, model, capsys):
     flags = ["prepare", str(text), "--output", str(tmp_path / "made"), "--vocab", str(model)]
     assert main([*flags, "--casing", "uncased"]) == 2
-    assert "is cased, not uncased: drop --casing" in " ".join(capsys.readouterr().err.split())
+    assert "is cased, not uncased; leave --casing out" in " ".join(capsys.readouterr().err.split())
     (model / "added_tokens.json").write_text(json.dumps({"covid": 5 + len(WORDS)}))
     assert main(flags) == 2
     said = capsys.readouterr().err
-    assert "is neither BERT's WordPiece nor byte-level BPE alone" in said
+    assert f"such as 'covid'; to leave them out, give --vocab {model / 'vocab.txt'}" in said
     assert said.count("\n") == 1
     assert not (tmp_path / "made").exists()
 

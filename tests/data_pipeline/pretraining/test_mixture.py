@@ -193,9 +193,7 @@ def test_corpora_that_cannot_be_mixed_are_named(corpora, tmp_path):
     a, _ = corpora.split(",")
     other = WordPiece([*VOCABULARY, "more"], "uncased")
     write_corpus(tmp_path / "other", [random_documents(4)], [random_documents(4)], other)
-    with pytest.raises(
-        UserError, match=r"other has another vocabulary than .*/a, .*--vocab .*/a/tokenizer/vocab"
-    ):
+    with pytest.raises(UserError, match=r"other has another vocabulary than .*/a, .*--vocab .*/a$"):
         describe(f"{a},{tmp_path}/other")
     write_corpus(tmp_path / "whole", [random_documents(4)])
     assert not describe(f"{a},{tmp_path}/whole").has_heldout
