@@ -14,6 +14,7 @@ from data_pipeline.tasks.finetuning.folds import FoldFlags
 from data_pipeline.tasks.finetuning.labels import all_or_none
 from data_pipeline.tasks.finetuning.records import Place, Record, read_records, split_tabs
 from data_pipeline.tasks.finetuning.rows import Rows
+from data_pipeline.tasks.finetuning.splits import table_files
 
 CHOICE_FIELDS = ("context", "choices")
 """Required fields of a JSON object."""
@@ -77,9 +78,9 @@ def open_choices(
 
 
 def read_choices(file: Path, encoding: str = "utf-8") -> list[ChoiceExample]:
-    """All examples of a file in one of the forms of `open_choices`."""
-    read, example = open_choices(file, encoding)
-    return [example(record) for record in read()]
+    """All examples of a file in one of the forms of `open_choices`, or of a directory of such files."""
+    opened = (open_choices(part, encoding) for part in (table_files(file) if file.is_dir() else [file]))
+    return [example(record) for read, example in opened for record in read()]
 
 
 def choice_rows(examples: Sequence[ChoiceExample], tokenizer: TaskTokenizer, max_length: int) -> Rows:

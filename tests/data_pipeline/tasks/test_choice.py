@@ -30,6 +30,13 @@ def test_swags_endings_follow_the_start_of_the_sentence(tmp_path):
     assert read_choices(test)[0].label is None
 
 
+def test_each_part_of_a_directory_is_read_by_its_own_form(tmp_path):
+    (tmp_path / "train").mkdir()
+    rows = [f"{SWAG},label\n0,v,1,s,He sat.,He,gold,ran.,b,c,{end},2\n" for end in ("d", "e")]
+    parts = [write(tmp_path / "train" / f"{name}.csv", row) for name, row in zip("ab", rows, strict=True)]
+    assert read_choices(tmp_path / "train") == [one for part in parts for one in read_choices(part)]
+
+
 def test_codah_has_no_header_and_no_quoting(tmp_path):
     file = write(tmp_path / "x.tsv", 'o\tHe said\t"Rat!!\tb\tc\td\t3\n\tShe\te\tf\tg\th\t0\n')
     first, second = read_choices(file)
