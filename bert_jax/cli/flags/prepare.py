@@ -56,8 +56,8 @@ class Prepare:
     (SentencePiece; byte-level BPE only lowercases). By default that of --vocab; for a vocab.txt, which
     does not say it, and with --train-vocab, uncased."""
     language: Annotated[str, tyro.conf.arg(metavar="CODE")] = "en"
-    """Language whose rules split text into sentences: an ISO 639 code (ja, not
-    jp). Unknown codes split as en."""
+    """Language whose rules split text into sentences: an ISO 639 code, such as
+    ja or pt-br. Languages without rules of their own split as en."""
     holdout: Annotated[float, tyro.conf.arg(metavar="FRACTION")] = 0.01
     """Fraction of documents held out for evaluation, at least two if there are four; 0 holds out none."""
     max_tokens_per_character: Annotated[float | None, tyro.conf.arg(metavar="RATIO")] = None

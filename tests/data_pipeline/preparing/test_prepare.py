@@ -774,7 +774,7 @@ def test_bad_text_leaves_what_an_earlier_call_has_made(tmp_path, text, vocabular
         ({"similarity": 0.9}, "--similarity goes with --duplicates near, not with keep"),
         ({"duplicates": "near", "similarity": 0.4}, r"--similarity is 0\.4; it must be from 0\.5 to 1"),
         ({"duplicates": "near", "similarity": float("nan")}, "--similarity is nan; it must be from"),
-        ({"language": "english"}, "--language is 'english'; it must be a code"),
+        ({"language": "english"}, "--language is 'english'; it must be a language's code"),
     ],
 )
 def test_impossible_settings_are_refused(text, vocabulary, changes, message):

@@ -50,7 +50,9 @@ def test_a_long_line_is_split_as_a_short_one_is(language, sentence):
     ]
 
 
-def test_language_must_look_like_a_code():
-    check_language("pt-br")
-    with pytest.raises(UserError, match=r"--language is 'English'; it must be a code"):
-        check_language("English")
+def test_language_must_be_a_code():
+    for language in ("pt-br", "ja", "ceb"):
+        check_language(language)
+    for country in ("English", "jp", "cn-hans", "en_US"):
+        with pytest.raises(UserError, match=rf"--language is '{country}'; it must be a language's code"):
+            check_language(country)
