@@ -35,7 +35,7 @@ class Flags(FoldFlags):
     max_seq_length: int = 128
     """Maximum length of one choice with its context, in tokens; longer ones are truncated."""
     encoding: str = "utf-8"
-    """Encoding of the files, such as latin-1; predictions are written in it too."""
+    """Encoding of the files, such as latin-1."""
     files_only: ClassVar[bool] = True
 
 

@@ -30,7 +30,7 @@ class Flags(FoldFlags):
     label_column: str = "label"
     """Name of the column with the label or the number."""
     encoding: str = "utf-8"
-    """Encoding of the files, such as latin-1; predictions are written in it too."""
+    """Encoding of the files, such as latin-1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

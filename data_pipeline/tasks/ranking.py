@@ -39,7 +39,7 @@ class Flags(TaskFlags):
     negative_column: str | None = None
     """Column of train with a text that does not; by default "negative", if there is such a column."""
     encoding: str = "utf-8"
-    """Encoding of the files, such as latin-1; predictions are written in it too."""
+    """Encoding of the files, such as latin-1."""
     files_only: ClassVar[bool] = True
 
 

@@ -46,7 +46,7 @@ class Flags(TaskFlags):
     entities: EntityStyle = "markers"
     """How entities are shown. markers: with a piece before and after. types: replaced by their types."""
     encoding: str = "utf-8"
-    """Encoding of the files, such as latin-1; predictions are written in it too."""
+    """Encoding of the files, such as latin-1."""
     files_only: ClassVar[bool] = True
 
 

@@ -12,4 +12,4 @@ class Flags(TaskFlags):
     max_seq_length: int = 128
     """Maximum length of a text or pair, in tokens; longer ones are truncated."""
     encoding: str = "utf-8"
-    """Encoding of the files, such as latin-1; predictions are written in it too."""
+    """Encoding of the files, such as latin-1."""
