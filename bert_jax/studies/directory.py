@@ -21,9 +21,9 @@ from typing import Any
 
 from bert_jax.parallel.leases import Leases
 from bert_jax.pretraining.initial_shape import InitialModel
-from bert_jax.studies.plan import INIT_FROM, Job, Plan, PretrainingJob
+from bert_jax.studies.plan import Job, Plan, PretrainingJob
 from bert_jax.training.metric_log import METRICS_FILE
-from bert_jax.workdir.config_text import differences, flatten, from_json, to_json
+from bert_jax.workdir.config_text import differences, from_json, to_json
 from bert_jax.workdir.grid import ITEMS_FILE
 from bert_jax.workdir.record import CONFIG_FILE, MAY_CHANGE, read_record
 from data_pipeline.atomic import write_json
@@ -227,7 +227,7 @@ def read_settings(workdir: Path) -> dict[str, Any]:
     """`PretrainingJob.settings` of a run that has begun; settings that are newer than its record are filled
     in."""
     record = read_record(workdir)
-    return {**flatten(record.experiment), INIT_FROM: record.init_fingerprint}
+    return PretrainingJob(PurePosixPath(workdir), record.experiment, record.init_fingerprint).settings
 
 
 def write_ended(directory: Path, job: Job, ended: Ended) -> None:

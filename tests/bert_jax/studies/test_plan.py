@@ -7,6 +7,7 @@ import pytest
 
 from bert_jax.objectives import CausalThenMaskedLM, LeftToRight, MaskedLM, ReplacedTokenDetection
 from bert_jax.pretraining.initial_shape import InitialModel
+from bert_jax.studies.arm_experiments import with_budget, with_steps
 from bert_jax.studies.changes import with_changes
 from bert_jax.studies.plan import (
     MeasuringJob,
@@ -14,8 +15,6 @@ from bert_jax.studies.plan import (
     PretrainingJob,
     make_plan,
     only_arms,
-    with_budget,
-    with_steps,
 )
 from bert_jax.study import Arm, Changes, HeldoutLM, Measure, MinimalPairs, Probe, Scale
 from bert_jax.training.accounting import run_flops
