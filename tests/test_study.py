@@ -31,7 +31,9 @@ from bert_jax.studies.file import read_studies
 from bert_jax.studies.plan import PretrainingJob, make_plan
 from bert_jax.workdir.record import RunRecord, write_record
 from data_pipeline.atomic import write_json
+from data_pipeline.corpus.documents import open_corpus
 from data_pipeline.errors import UserError
+from tests.data_pipeline import small_corpus
 from tests.tiny_run import write_corpus
 from tests.tiny_study import FILE, outcomes, run_killed, start_worker, study, write_data
 
@@ -276,6 +278,32 @@ def test_all_tasks_whose_files_are_missing_are_named_before_anything_is_run(
     output = tmp_path / "study"
     said = refusal(study(data, output, "--tasks", str(tmp_path / "tasks")), capsys)
     assert f"--tasks {tmp_path / 'tasks'} lacks topic" in said
+    assert not output.exists()
+
+
+ONE_WITH_PAIRS = """
+import dataclasses
+from bert_jax.objectives import MaskedLM
+from bert_jax.study import Arm
+from tests.bert_jax.studies.small_study import STUDY, TINY
+arms = {"base": Arm(TINY.with_objective(MaskedLM()), {"data.pairing": "contiguous"}), "pairs": Arm(TINY)}
+STUDY = dataclasses.replace(STUDY, arms=arms, published={})
+"""
+
+
+def test_a_corpus_or_devices_that_do_not_fit_one_arm_are_named_before_anything_is_run(
+    data: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, file = tmp_path / "study", tmp_path / "mine.py"
+    file.write_text(ONE_WITH_PAIRS)
+    tokenizer = open_corpus(data[1], "train").tokenizer
+    document = [tokenizer.encode("the cat sees")] * 20
+    corpus = small_corpus.write_corpus(tmp_path / "corpus", [[document]], [[document] * 2], tokenizer)
+    given = [*data, "--file", str(file)]
+    said = refusal(study([*given, "--corpus", str(corpus)], output), capsys)
+    assert f"arm pairs: the train split of {corpus} has 1 document(s); data.pairing next_sentence" in said
+    said = refusal(study(given, output, "--parallel.fsdp", "3"), capsys)
+    assert "arm base: parallel.fsdp x parallel.tensor is 3, which does not divide 1 devices" in said
     assert not output.exists()
 
 

@@ -19,9 +19,10 @@ from bert_jax.workdir.finetuning import FineTuningRecord, read_record
 from bert_jax.workdir.grid import TRIALS_DIRECTORY
 from bert_jax.workdir.record import CONFIG_FILE
 from data_pipeline.config import split_corpora
-from data_pipeline.corpus.store import Description
+from data_pipeline.corpus.store import Description, open_store
 from data_pipeline.corpus.vocabulary_file import Vocabulary
 from data_pipeline.errors import UserError
+from data_pipeline.pretraining.batches import check_store
 from data_pipeline.tasks.minimal_pairs import fingerprint, read_minimal_pairs
 from data_pipeline.tfds import is_tfds
 
@@ -92,8 +93,12 @@ def check_data(
 
 
 def _check_corpus(plan: Plan, corpus: Description) -> Vocabulary:
-    """Its vocabulary. Raises UserError if it does not tell it, or a larger one than the models', or lacks the
-    held-out text to measure."""
+    """Its vocabulary.
+
+    Raises:
+      UserError: it does not tell it, or a larger one than the models', or lacks the held-out text to measure;
+        or an arm cannot be trained on it.
+    """
     if corpus.vocabulary is None:
         raise UserError(
             f"{corpus.path} does not tell its vocabulary; a study needs a corpus made by `bert-jax prepare`"
@@ -107,6 +112,12 @@ def _check_corpus(plan: Plan, corpus: Description) -> Vocabulary:
                 f"{corpus.path} names several corpora, and held-out text is measured of one; name one, or "
                 f"leave the measure out"
             )
+    for arm, experiment in plan.experiments.items():
+        try:
+            for split in ("train", "heldout") if corpus.has_heldout else ("train",):
+                check_store(open_store(corpus.path, split, experiment.data.weights), experiment.data)
+        except UserError as error:
+            raise UserError(f"arm {arm}: {error}") from None
     return corpus.vocabulary
 
 

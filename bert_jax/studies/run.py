@@ -9,6 +9,7 @@ from typing import Any
 
 from bert_jax import exit_status
 from bert_jax.objectives.experiment import Experiment
+from bert_jax.parallel.chips import find_chips
 from bert_jax.pretraining.data import note_unusual
 from bert_jax.studies.arguments import RunStudy
 from bert_jax.studies.budget import check_steps, keep_steps, read_steps, seconds_of_steps, steps_in
@@ -25,6 +26,7 @@ from bert_jax.studies.directory import (
     forget_what_others_retry,
     identity_of_inputs,
     pull_ended,
+    read_ended,
     read_initial,
     read_study,
     record_inputs_and_seeds,
@@ -97,7 +99,17 @@ def run_study(args: RunStudy) -> int:
     rounds = find_places(plan, args.workers, distributed=args.distributed)
     if args.plan:
         return _show_plan(args, plan, described, loaded, rounds, speed)
+    _check_devices(args, plan)
     return _run(args, identity, plan, described, rounds)
+
+
+def _check_devices(args: RunStudy, plan: Plan) -> None:
+    """Raises UserError if a pretraining that is left cannot be done on the devices of this machine."""
+    if args.distributed:
+        return  # the other machines' devices count too
+    jobs = ((arm, job) for (arm, _), job in plan.runs.items())
+    left = {arm: plan.experiments[arm] for arm, job in jobs if read_ended(args.output / job.path) is None}
+    dataclasses.replace(plan, experiments=left).check_devices(len(find_chips().environments))
 
 
 def _show_plan(

@@ -16,7 +16,7 @@ import numpy as np
 from data_pipeline.config import DataConfig, Phase, Stretch
 from data_pipeline.corpus.store import Mixture, Store, open_store
 from data_pipeline.errors import UserError
-from data_pipeline.pretraining.corpus_source import make_corpus_source
+from data_pipeline.pretraining.corpus_source import check_documents, make_corpus_source
 from data_pipeline.pretraining.mixture import MixedSource
 from data_pipeline.pretraining.order import Source, random_bits
 from data_pipeline.pretraining.row_filling import NumpyBatch
@@ -117,11 +117,20 @@ def evaluation_batches(
     return _iterate(_run_ahead(batches, 0), source)
 
 
+def check_store(store: Store, data: DataConfig) -> None:
+    """Raises UserError if a store can't give examples with these settings, whatever the phase."""
+    if isinstance(store, Records):
+        check_settings(store, data)
+        return
+    for corpus in store.corpora if isinstance(store, Mixture) else (store,):
+        check_documents(corpus, data)
+
+
 def make_source(store: Store, data: DataConfig, phase: Phase) -> Source:
     """Returns the instances of a store. Raises UserError if it can't give examples for the phase."""
+    check_store(store, data)
     if isinstance(store, Records):
         check_shapes(store, phase)
-        check_settings(store, data)
         return RecordSource(store, phase)
     if isinstance(store, Mixture):
         sources = tuple(make_corpus_source(corpus, data, phase) for corpus in store.corpora)

@@ -123,8 +123,8 @@ class CorpusSource(Source):
         }
 
 
-def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> CorpusSource:
-    """Returns the instances of a corpus. Raises UserError if it can't give examples for the phase."""
+def check_documents(corpus: Corpus, data: DataConfig) -> None:
+    """Raises UserError if a corpus has too few documents for the pairs that the settings want."""
     if data.pairing == "next_sentence" and corpus.num_documents < 2:
         remedy = (
             "prepare more documents, or train without NSP, as quickstart does (objective mlm, data.pairing "
@@ -136,6 +136,11 @@ def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> Corpus
             f"the {corpus.split} split of {corpus.directory} has {corpus.num_documents} document(s); "
             f"data.pairing next_sentence needs 2 or more, for a random B; {remedy}"
         )
+
+
+def make_corpus_source(corpus: Corpus, data: DataConfig, phase: Phase) -> CorpusSource:
+    """Returns the instances of a corpus. Raises UserError if it can't give examples for the phase."""
+    check_documents(corpus, data)
     target = phase.max_seq_length - data.num_special_tokens
     cut_block = cut_full_sentences if data.pairing == "full_sentences" else cut_documents
     instances = cut_instances(corpus.sentence_starts, corpus.document_starts, target, cut_block)
