@@ -218,6 +218,8 @@ def _name_fields(
     name its columns by their numbers, as pandas writes them."""
     first = next(lines)
     names, numbers = first[1], [str(number) for number in range(len(first[1]))]
+    if not any(names):
+        raise UserError(f"{first[0]} is blank; the first line names the columns, or is an example")
     are_numbers = bool(columns) and all(column.isascii() and column.isdigit() for column in columns)
     if are_numbers and names != numbers:
         names, lines = numbers, itertools.chain([first], lines)
@@ -229,6 +231,8 @@ def _name_fields(
         )
     check_names(file, names)
     for place, values in lines:
+        if not any(values) and len(names) > 1:
+            raise UserError(f"{place} is blank; delete it")
         if len(values) != len(names):
             raise UserError(f"{place} has {len(values)} columns; the first line names {len(names)}")
         yield Record(place, dict(zip(names, values, strict=True)))

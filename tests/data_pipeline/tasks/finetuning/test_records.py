@@ -56,7 +56,9 @@ def test_an_encoding_with_another_line_feed_is_refused(tmp_path):
     ("name", "content", "message"),
     [
         ("x.tsv", "a\tb\n1\t2\n3\n", r"x\.tsv, line 3 has 1 columns; the first line names 2"),
-        ("x.tsv", "a\tb\n\n1\t2\n", r"x\.tsv, line 2 has 1 columns"),
+        ("x.tsv", "a\tb\n\n1\t2\n", r"x\.tsv, line 2 is blank; delete it"),
+        ("x.csv", "a,b\n\n1,2\n", r"x\.csv, line 2 is blank; delete it"),
+        ("x.csv", "\na,b\n1,2\n", r"x\.csv, line 1 is blank; the first line names the columns"),
         ("x.tsv", "b\tc\n1\t2\n", r"x\.tsv has no column a; it has b, c"),
         ("x.csv", "a,b,b\n1,2,3\n", r"x\.csv has two columns named 'b'"),
         ("x.csv", "a,,\n1,2,3\n", r"x\.csv has two columns named ''"),
