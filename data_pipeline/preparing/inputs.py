@@ -141,6 +141,8 @@ def find_files(pattern: str) -> list[Path]:
     found = _match(pattern)
     files = {path for path in found if _is_file(path)}
     files |= {path for directory in found if directory.is_dir() for path in _walk(directory)}
+    if not files and found:
+        raise UserError(f"{pattern} holds no files, apart from hidden ones; give one that does")
     if not files:
         raise UserError(f"no file matches {pattern}; give files, directories, globs or tfds:NAME")
     names: dict[Path, Path] = {}

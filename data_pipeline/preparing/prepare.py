@@ -246,8 +246,8 @@ def _check_not_empty(splits: dict[Split, dict[str, Any]], settings: PrepareSetti
 
 def _all_held_out(settings: PrepareSettings) -> UserError:
     return UserError(
-        f"--holdout {settings.holdout} keeps all documents aside; "
-        f"give more documents, or --holdout 0 to train on all"
+        f"--holdout {settings.holdout} holds out every document, since it holds out at least one; "
+        f"give more documents (with --format text, a file is one), or --holdout 0 to train on all"
     )
 
 

@@ -163,7 +163,8 @@ def warnings_about(statistics: dict[str, float]) -> list[str]:
             "tokens_in_long_sentences",
             0.05,
             f"of the tokens are in sentences of more than {_LONGEST_SENTENCE} tokens: training sees only "
-            "a row's length of each, near its middle. Does the text lack full stops, or is --language wrong?",
+            "a row's length of each, near its middle. Does the text lack full stops, or line ends with "
+            "--format sentences, or is --language wrong?",
         ),
     )
     return [f"{statistics[name]:.1%} {text}" for name, most, text in judgements if statistics[name] > most]

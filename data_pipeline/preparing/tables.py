@@ -72,6 +72,8 @@ def _column(rows: Iterable[Sequence[str]], path: Path, field: str) -> Iterator[s
     """The texts of a column of `rows`, without the empty rows, which count in messages all the same."""
     filled = ((number, row) for number, row in enumerate(rows, start=1) if row)
     _, names = next(filled, (1, []))
+    if not names:
+        raise UserError(f"{path} has no lines; the first must name the columns")
     _check_field(path, field, names, "column")
     place = names.index(field)
     for number, row in filled:

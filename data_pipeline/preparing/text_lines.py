@@ -23,13 +23,19 @@ def read_lines(path: Path, raw: IO[bytes], errors: EncodingErrors, longest: int 
     If `longest` is given, a line of more bytes is yielded in pieces.
 
     Raises:
-      UserError: the file is damaged or not UTF-8; names the byte. Or its only line ends are carriage returns.
+      UserError: the file is damaged or not UTF-8, or has NUL, if `errors` is strict; names the byte. Or its
+        only line ends are carriage returns.
       Unfinished: the disk or the network failed.
     """
     offset = 0
     try:
         for line in _decompressed(path, raw, longest):
             text = line.decode("utf-8", errors)
+            if errors == "strict" and (place := line.find(0)) >= 0:  # UTF-16 without a mark decodes with NULs
+                raise UserError(
+                    f"{path} has NUL at byte {offset + place}, as UTF-16 or a damaged file has; convert it, "
+                    f"or go on with --encoding-errors replace"
+                )
             if not offset and longest < 0 and "\r" in text and not text.endswith("\n"):
                 raise UserError(f"{path} has carriage returns for line ends; convert them to line feeds")
             yield text if offset else text.removeprefix("\ufeff")

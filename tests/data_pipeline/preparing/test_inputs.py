@@ -97,7 +97,8 @@ def test_no_match_names_the_pattern(tmp_path):
     with pytest.raises(UserError, match=r"no file matches .*absent\*\.txt"):
         read(tmp_path / "absent*.txt")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"no file matches .*empty"):
+    (tmp_path / "empty" / ".hidden").write_text(WIKI)
+    with pytest.raises(UserError, match=r"empty holds no files, apart from hidden ones"):
         read(tmp_path / "empty")
 
 

@@ -707,7 +707,11 @@ def test_a_link_stays_and_what_it_points_to_is_made(tmp_path, text, vocabulary):
     [
         (b" \n\n", 0.1, r"no text in .*text\.txt; the inputs hold no document"),
         (b"\x01\x02\n", 0.0, r"no text in .*text\.txt; its documents hold no token"),
-        (b"the cat sat\n", 0.1, r"--holdout 0\.1 keeps all documents aside; .*--holdout 0 "),
+        (
+            b"the cat sat\n",
+            0.1,
+            r"--holdout 0\.1 holds out every document, .*a file is one\), or --holdout 0 ",
+        ),
         (b"the cat sat\n\nthe \xff\n", 0.0, r"text\.txt is not UTF-8 at byte 17"),
     ],
 )
@@ -723,7 +727,9 @@ def test_bad_text_leaves_nothing_behind(tmp_path, text, vocabulary, content, hol
 def test_nothing_to_learn_from_is_said_as_such(tmp_path, text, kind):
     text.write_text("the cat sat\n")
     settings = settings_for(text, None, train_vocab=kind, vocab_size=100)
-    with pytest.raises(UserError, match=r"--holdout 0\.1 keeps all documents aside; .*--holdout 0 "):
+    with pytest.raises(
+        UserError, match=r"--holdout 0\.1 holds out every document, .*a file is one\), or --holdout 0 "
+    ):
         prepare(settings, tmp_path / "made", runner=FailingRunner(0, AssertionError("too late")))
     assert not partial_directory(tmp_path / "made").exists()
 

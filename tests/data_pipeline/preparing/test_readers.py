@@ -132,6 +132,7 @@ def test_all_of_a_parquet_file_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        ("a.csv", b"\n\n", r"a\.csv has no lines; the first must name the columns"),
         ("a.tsv", b"id\tbody\n", r"a\.tsv has no column text \(--text-field\); it has id, body"),
         ("a.tsv", b"text\tid\n\n1\t2\n\n1\n", r"a\.tsv, row 5 has 1 columns instead of 2"),
         ("a.csv", b"text,id\n\n1,2\n1\n", r"a\.csv, row 4 has 1 columns instead of 2"),

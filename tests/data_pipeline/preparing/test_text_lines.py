@@ -44,6 +44,13 @@ def test_bytes_that_are_not_utf8_are_located(tmp_path):
     assert replaced == [["Ü.", "ok", "na\ufffdve"]]
 
 
+def test_utf16_without_a_mark_is_no_text_of_nuls(tmp_path):
+    (tmp_path / "a.txt").write_bytes("One.\nTwo.\n".encode("utf-16-le"))
+    with pytest.raises(UserError, match=r"a\.txt has NUL at byte 1, as UTF-16 .*--encoding-errors replace"):
+        read(tmp_path / "a.txt", format="sentences")
+    assert read(tmp_path / "a.txt", format="sentences", encoding_errors="replace")
+
+
 COMPRESSIONS = {"gz": gzip.compress, "zst": zstandard.compress, "bz2": bz2.compress, "xz": lzma.compress}
 
 
