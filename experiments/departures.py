@@ -218,7 +218,7 @@ _BASE_SETTINGS: Changes = {
     "data.phases": BASE.data.phases,
     "num_train_steps": BASE.num_train_steps,
 }
-# The base has left its plateau after 500 steps. With 39 arms, more steps or fine-tunings would take many
+# The base has left its plateau after 500 steps. With 39 arms, more steps or fine-tunings would take many more
 # hours.
 _SMALL: Changes = {
     **SMALL,

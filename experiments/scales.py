@@ -1,4 +1,7 @@
-"""How much studies spend: what the paper spent, hours on two CPU cores, or minutes without any download."""
+"""How much studies spend: what the paper spent, hours on two CPU cores, or minutes without any download.
+
+The minutes are of a study with few arms; `departures` has 39, which take hours.
+"""
 
 from bert_jax.study import Changes, Scale
 from data_pipeline.config import INSTALLED_DOCUMENTATION, Phase
