@@ -20,7 +20,11 @@ def parse_json(text: str) -> Any:
 
 def load_json(path: Path) -> Any:
     """Returns the value in a file. Raises OSError, or ValueError if it is not JSON in UTF-8."""
-    return parse_json(path.read_text(encoding="utf-8"))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8 at byte {error.start}") from None
+    return parse_json(text)
 
 
 def read_object(path: Path) -> dict[str, Any]:
