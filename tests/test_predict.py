@@ -296,6 +296,9 @@ def test_words_come_back_with_tags(tmp_path: Path, capsys: pytest.CaptureFixture
     assert [line.rpartition(" ")[0] for line in found] == words.splitlines()
     assert {line.rpartition(" ")[2] for line in found} <= {"", "O", "B-X", "I-X"}
     assert "4 examples: " in capsys.readouterr().out
+    for suffix, content in ((".csv", "word\nthe\n"), (".jsonl", '{"word": "the"}\n')):
+        refuse(tmp_path, content, suffix)
+        assert f"bad{suffix} is not a column file; give one word per line" in capsys.readouterr().err
 
 
 def test_a_bad_row_far_down_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

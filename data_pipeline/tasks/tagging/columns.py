@@ -22,6 +22,7 @@ from data_pipeline.tasks.finetuning.records import (
     check_encoding,
     check_names,
 )
+from data_pipeline.tasks.finetuning.splits import JSON_LINES
 from data_pipeline.tfds import TfdsSplit
 
 Scheme = Literal["iob1", "iob2", "iobes", "none"]
@@ -318,6 +319,11 @@ def _read_lines(path: Path | TfdsSplit, columns: Columns) -> Iterator[_Line]:
 
 
 def _texts(path: Path, encoding: str) -> Iterator[str]:
+    if path.suffix in (".csv", *JSON_LINES):  # each line of which would be one word
+        raise UserError(
+            f"{path} is not a column file; give one word per line, with tabs or blanks between its columns "
+            f"and a blank line between sentences, in a file with another ending, such as .tsv or .txt"
+        )
     with _reading(path, encoding), path.open(encoding=encoding) as file:
         for number, line in enumerate(file):
             # `predict` reads utf-8, which leaves a byte order mark in the first word.
