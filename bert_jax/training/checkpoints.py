@@ -221,7 +221,7 @@ def saved_steps(workdir: Path) -> list[int]:
 
 
 def find_checkpoint(workdir: Path, step: int | None = None) -> int:
-    """The step of an undamaged checkpoint of a run; None takes the newest.
+    """The step of an undamaged checkpoint of a run, which may be training; None takes the newest.
 
     Raises:
       UserError: there is no such checkpoint, or it is damaged.
@@ -230,15 +230,17 @@ def find_checkpoint(workdir: Path, step: int | None = None) -> int:
     steps = files.steps()
     if not steps:
         raise UserError(f"{workdir} has no checkpoint yet; `bert-jax pretrain` writes them")
-    step = steps[-1] if step is None else step
-    if step not in steps:
+    found = steps[-1] if step is None else step
+    if found not in steps:
         raise UserError(f"{workdir} has no checkpoint of step {step}; there are {steps}")
-    if fault := files.find_fault(step):
+    if fault := files.find_fault(found):
+        if found not in files.steps():  # the run has deleted it meanwhile, as it has a newer one
+            return find_checkpoint(workdir, step)
         raise UserError(
-            f"checkpoint {step} in {files.place} is damaged ({fault}); copy it there again, or take that of "
+            f"checkpoint {found} in {files.place} is damaged ({fault}); copy it there again, or take that of "
             "another step"
         )
-    return step
+    return found
 
 
 def load_params(workdir: Path, step: int | None = None) -> tuple[int, dict[str, Any]]:

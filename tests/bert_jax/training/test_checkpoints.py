@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from bert_jax.parallel import processes
 from bert_jax.retention import Kept
 from bert_jax.training import checkpoint_files
 from bert_jax.training.checkpoint_files import DIRECTORY, files_of
-from bert_jax.training.checkpoints import Checkpoints, load_params, saved_steps
+from bert_jax.training.checkpoints import Checkpoints, find_checkpoint, load_params, saved_steps
 from data_pipeline.errors import Unfinished, UserError
 from tests.damage import flip_a_bit
 from tests.full_disk import files_no_larger_than
@@ -298,6 +299,29 @@ def test_parameters_alone_are_loaded_as_numpy(tmp_path: Path) -> None:
     assert type(params["dense"]["kernel"]) is np.ndarray
     np.testing.assert_array_equal(params["dense"]["kernel"], state(10)["params"]["dense"]["kernel"])
     assert load_params(tmp_path)[0] == 20
+
+
+def test_a_checkpoint_that_its_run_deletes_meanwhile_is_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_fault = checkpoint_files._find_fault
+
+    def train_on(checkpoint: Path) -> str | None:
+        if checkpoint.name == "10":
+            save(tmp_path, 20)
+            shutil.rmtree(checkpoint, ignore_errors=True)
+        return find_fault(checkpoint)
+
+    for step, newest in ((None, 20), (10, None)):
+        shutil.rmtree(tmp_path / DIRECTORY, ignore_errors=True)
+        save(tmp_path, 10)
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoint_files, "_find_fault", train_on)
+            if newest:
+                assert find_checkpoint(tmp_path, step) == newest
+            else:
+                with pytest.raises(UserError, match=r"no checkpoint of step 10; there are \[20\]"):
+                    find_checkpoint(tmp_path, step)
 
 
 def test_loading_what_is_not_there_says_what_is(tmp_path: Path) -> None:
