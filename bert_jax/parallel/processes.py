@@ -222,6 +222,9 @@ _asked = itertools.count(1)
 
 
 class _SharedInterrupt(Interrupt):
+    _came = "SIGTERM"
+    """The signal that came here, or with which jax stops the other processes."""
+
     def requested(self) -> bool:
         # jax says it once; after the last step the loop asks again, in the evaluation.
         if self.signal_name:
@@ -230,12 +233,13 @@ class _SharedInterrupt(Interrupt):
         # may lie beyond the end of the run in which the signal came.
         reached = multihost_utils.reached_preemption_sync_point(next(_asked))
         if reached:
-            self.signal_name = "SIGTERM"
+            self.signal_name = self._came
             Interrupt.num_requests += 1
         return reached
 
     def pass_on(self, _: int, __: FrameType | None) -> None:
         """Makes Ctrl-C do what SIGTERM does; a second Ctrl-C ends the process."""
+        self._came = "SIGINT"
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         line = "SIGINT: saving after this step in all processes; a second Ctrl-C ends at once, without saving"
         interrupt.answer(f"{line}\n")
