@@ -16,6 +16,7 @@ from bert_jax.finetuning_config import FeatureConfig, FineTuningConfig
 from bert_jax.objectives.experiment import Experiment
 from bert_jax.report.curves import _draw
 from bert_jax.report.finetuning import _pretraining
+from bert_jax.report.pretraining import group_runs, read_run, settings_that_differ
 from bert_jax.task import Metric
 from bert_jax.workdir.finetuning import FineTuningRecord
 from bert_jax.workdir.finetuning import write_record as write_finetuning_record
@@ -206,6 +207,23 @@ def test_every_name_of_a_run_stands_in_the_legend(tmp_path: Path, name: str) -> 
     assert main(["report", *map(str, runs), "--plot", str(picture)]) == 0
     legend = [comment.split("-->")[0].strip() for comment in picture.read_text().split("<!--")]
     assert [text for text in legend if text.endswith(name)], legend
+
+
+def test_a_branch_is_drawn_from_where_it_branched(tmp_path: Path) -> None:
+    run = read_run(pretrained(tmp_path / "run", {5: 0.1, 10: 0.2, 15: 0.3}))
+    assert run.own_heldout == run.heldout
+    record = dataclasses.replace(run.record, branched_from=BranchPoint("first", 10))
+    assert [row["step"] for row in dataclasses.replace(run, record=record).own_heldout] == [10, 15]
+
+
+def test_runs_from_different_models_differ_by_the_models_names(tmp_path: Path) -> None:
+    runs = [read_run(pretrained(tmp_path / name, {5: 0.1})) for name in ("a", "b", "c")]
+    models = (("old", "f00"), ("new", "ba5"), ("", ""))
+    begun = []
+    for run, (name, fingerprint) in zip(runs, models, strict=True):
+        record = dataclasses.replace(run.record, init_from=name, init_fingerprint=fingerprint)
+        begun.append(dataclasses.replace(run, record=record))
+    assert settings_that_differ(group_runs(begun)) == {"init_from": ["old (f00)", "new (ba5)", "unset"]}
 
 
 def test_a_run_without_evaluations_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

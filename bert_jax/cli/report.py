@@ -74,7 +74,7 @@ def _write_files(args: Report, groups: Sequence[Group], scores: Sequence[Score])
         print(f"wrote {args.csv}")
     if args.plot:
         drawn = {
-            group.name: (group.objective.metrics, [run.heldout for run in group.runs]) for group in groups
+            group.name: (group.objective.metrics, [run.own_heldout for run in group.runs]) for group in groups
         }
         draw_curves(args.plot, drawn)
         print(f"wrote {args.plot}")

@@ -34,6 +34,11 @@ class Run:
         return self.heldout[-1]["step"] if self.heldout else 0
 
     @property
+    def own_heldout(self) -> list[dict[str, Any]]:
+        """As `heldout`, of a branch without what it has of the run that it branched from."""
+        return [row for row in self.heldout if row["step"] >= self.record.branched_from.step]
+
+    @property
     def metrics(self) -> dict[Metric, float]:
         """The objective's metrics at the last evaluation."""
         last = self.heldout[-1] if self.heldout else {}
@@ -110,7 +115,10 @@ def settings_that_differ(groups: Sequence[Group]) -> dict[str, list[Any]]:
     settings = [group.runs[0].settings() for group in groups]
     names = dict.fromkeys(name for of_group in settings for name in of_group)
     values = {name: [of_group.get(name, "unset") for of_group in settings] for name in names}
-    return {name: row for name, row in values.items() if any(value != row[0] for value in row)}
+    different = {name: row for name, row in values.items() if any(value != row[0] for value in row)}
+    if "init_from" in different:  # which are compared by fingerprint
+        different["init_from"] = [group.runs[0].record.initial_model for group in groups]
+    return different
 
 
 def table(groups: Sequence[Group]) -> list[dict[str, Any]]:

@@ -75,6 +75,11 @@ class RunRecord:
     kept: Kept = Kept()
     """The checkpoints that this start or an earlier one asked to keep."""
 
+    @property
+    def initial_model(self) -> str:
+        """The model that it started from, for messages."""
+        return f"{self.init_from} ({self.init_fingerprint[:12]})" if self.init_from else "unset"
+
 
 def read_record(workdir: Path) -> RunRecord:
     """Reads `config.json` of a run's directory.
@@ -132,7 +137,7 @@ def check_same_run(workdir: Path, before: RunRecord, now: RunRecord, step: int) 
     if before.corpus_fingerprint != now.corpus_fingerprint:
         changes.append("the text or the vocabulary of data.corpus changed")
     if before.init_fingerprint != now.init_fingerprint:
-        changes.append(f"--init-from {_initial_model(before)} -> {_initial_model(now)}")
+        changes.append(f"--init-from {before.initial_model} -> {now.initial_model}")
     if changes:
         raise UserError(
             f"{workdir} holds a run of {before.experiment_name} with other settings: "
@@ -209,7 +214,3 @@ def _decides_dropout(run: _Run) -> tuple[str | int, ...]:
     # micro-batch draws its own bits with either generator.
     sharing = run.parallel.tensor if run.parallel.prng == "rbg" else 1
     return run.parallel.mode, sharing, run.parallel.accumulation_steps, run.model.attention_kernel
-
-
-def _initial_model(record: RunRecord) -> str:
-    return f"{record.init_from} ({record.init_fingerprint[:12]})" if record.init_from else "unset"
