@@ -21,14 +21,11 @@ def run(args: Convert) -> None:
     if args.format == "hf":
         loader = transformers_class(model)
         print(f"load it:  transformers.{loader}.from_pretrained({str(args.output)!r})")
-    if args.format == "tf1" and (model.config.activation, model.config.layer_norm_epsilon) != (
-        "gelu_tanh",
-        1e-12,
-    ):
-        print(
-            f"note: google-research/bert computes gelu_tanh and a LayerNorm epsilon of 1e-12; this model "
-            f"has {model.config.activation} and {model.config.layer_norm_epsilon}"
-        )
+    if args.format == "tf1":
+        ours = (model.config.activation, f"a LayerNorm epsilon of {model.config.layer_norm_epsilon:g}")
+        for theirs, own in zip(("gelu_tanh", "a LayerNorm epsilon of 1e-12"), ours, strict=True):
+            if own != theirs:
+                print(f"note: google-research/bert computes {theirs}; this model has {own}")
     if args.format != "hf" and model.head is not None:
         print(f"note: the head of {model.facts['task']} is left out; `bert-jax predict` applies it")
     if model.config.attention == "bidirectional" and "language_model" in model.params:

@@ -22,6 +22,7 @@ from data_pipeline.corpus.vocabulary_file import Casing, Vocabulary, read_vocabu
 from data_pipeline.errors import UserError
 from data_pipeline.preparing.vocabulary import train_sentencepiece
 from tests.bert_jax.encoders import ENCODERS
+from tests.bert_jax.formats.tensorflow_here import use_tensorflow_here
 from tests.bert_jax.small_finetuned import make_trial
 from tests.bert_jax.small_run import TEXTS, WORDS, make_run
 from tests.full_disk import files_no_larger_than
@@ -202,6 +203,20 @@ def test_a_url_is_not_made_a_directory(
     assert main([*command.split(), "--model=m", "--output=hf://me/model"]) == 2
     assert capsys.readouterr().err.startswith("bert-jax: error: --output hf://me/model is not a directory; ")
     assert not list(tmp_path.iterdir())
+
+
+def test_what_googles_code_computes_otherwise_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "run")
+    use_tensorflow_here(monkeypatch)
+    line = ["convert", "--model", str(tmp_path / "run"), "--format", "tf1", "--output"]
+    assert main([*line, str(tmp_path / "tf1")]) == 0
+    (note,) = [said for said in capsys.readouterr().out.splitlines() if said.startswith("note")]
+    assert note == (
+        "note: google-research/bert computes a LayerNorm epsilon of 1e-12; this model has a LayerNorm "
+        "epsilon of 0.001"
+    )
 
 
 def test_a_failed_export_leaves_nothing(tmp_path: Path) -> None:
