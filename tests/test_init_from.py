@@ -161,6 +161,11 @@ def test_heads_that_the_model_lacks_are_drawn_and_said(
     assert after["pooler"]["dense"]["kernel"].std() > 0.01
 
 
+def test_heads_that_the_objective_lacks_are_said(model: Path) -> None:
+    said = describe_start(open_model(model), ("encoder", "language_model"))
+    assert said == "starting from first; left out: next sentence, pooler"
+
+
 def test_going_on_needs_no_model_or_the_same(
     corpus: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -336,6 +341,10 @@ def test_what_does_not_fit_is_one_line(
         (
             further(tmp_path / "w", corpus, model, "--model.num-layers", "5", "--model.hidden-size", "32"),
             "another shape: model.num_layers is 5, not 1; model.hidden_size is 32, not 16; leave",
+        ),
+        (
+            further(tmp_path / "w", corpus, model, "--model.hidden-size", "30"),
+            "valid: 1, 2, 3, 5, 6, 10, 15, 30; with --init-from leave --model.hidden-size out",
         ),
         (
             further(tmp_path / "w", corpus, tmp_path / "nowhere"),

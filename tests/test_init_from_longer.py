@@ -134,7 +134,8 @@ def test_what_the_model_cannot_give_is_one_line(
         (("--model.positions", "rotary"), "another shape: model.positions is rotary, not learnt; leave"),
         (
             ("--data.phases.0.max-seq-length", "40"),
-            "(40) is longer than model.max_position_embeddings (32); pass --model.max-position-embeddings 40",
+            "(40) is longer than model.max_position_embeddings (32); pass --model.max-position-embeddings "
+            "40, or at most 32 as --data.phases.0.max-seq-length",
         ),
     ):
         assert main(further(tmp_path / "w", corpus, learnt, *flags)) == 2

@@ -28,12 +28,16 @@ class Experiment(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive("eval_examples", self.eval_examples)
-        longest = max(phase.max_seq_length for phase in self.data.phases)
-        if longest > self.model.max_position_embeddings:
+        lengths = [phase.max_seq_length for phase in self.data.phases]
+        longest, positions = max(lengths), self.model.max_position_embeddings
+        if longest > positions:
+            flags = (
+                f"--data.phases.{i}.max-seq-length" for i, length in enumerate(lengths) if length > positions
+            )
             raise UserError(
-                f"a phase's max_seq_length ({longest}) is longer than "
-                f"model.max_position_embeddings ({self.model.max_position_embeddings}); "
-                f"pass --model.max-position-embeddings {longest}"
+                f"a phase's max_seq_length ({longest}) is longer than model.max_position_embeddings "
+                f"({positions}); pass --model.max-position-embeddings {longest}, or at most {positions} as "
+                f"{' and '.join(flags)}"
             )
         if self.data.has_pairs and self.model.type_vocab_size == 1:
             raise UserError(

@@ -52,7 +52,10 @@ class MaskedLMAndNSP(MaskedLM):
     def check(self, data: DataConfig) -> None:
         super().check(data)
         if data.pairing != self.pairing:
-            raise UserError(f"objective {self.name} needs data.pairing {self.pairing}")
+            raise UserError(
+                f"objective {self.name} needs data.pairing {self.pairing}; for {data.pairing} give "
+                "--objective mlm"
+            )
 
     def numerators(self, outputs: pretraining.Logits, batch: Batch) -> Sums:
         is_instance = packed_rows.instance_weights(batch)

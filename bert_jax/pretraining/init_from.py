@@ -1,7 +1,7 @@
 """A run that begins from a model, or began from one: takes over its shape; checks that the corpus fits it."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from bert_jax.formats.huggingface_tokenizer import make_tokenizer
 from bert_jax.formats.open_model import open_model
@@ -100,20 +100,22 @@ def check_vocabulary(model: PretrainedModel, corpus: Description) -> None:
         )
 
 
-def describe_start(model: PretrainedModel, parts: Iterable[str]) -> str:
-    """One line that names the model that a run starts from, and what is drawn from the seed.
+def describe_start(model: PretrainedModel, parts: Collection[str]) -> str:
+    """One line that names the model that a run starts from, what is drawn from the seed, what is left out.
 
     Args:
       parts: top-level names of the parameters that the run trains.
     """
     drawn = [part.replace("_", " ") for part in parts if part not in model.params]
     lacking = f"; it lacks {', '.join(drawn)}, drawn from the seed" if drawn else ""
+    unused = [part.replace("_", " ") for part in model.params if part not in parts]
+    left_out = f"; left out: {', '.join(unused)}" if unused else ""
     assumed = (
         f"; its GELU is assumed to be {model.config.activation}, see --model.activation"
         if model.has_assumed_activation
         else ""
     )
-    return f"starting from {model.name}{lacking}{assumed}"
+    return f"starting from {model.name}{lacking}{assumed}{left_out}"
 
 
 def describe_positions(model: PretrainedModel, config: ModelConfig) -> list[str]:

@@ -8,6 +8,7 @@ import tyro
 
 from bert_jax.cli.experiment_argument import take_experiment
 from bert_jax.cli.parsing import given_flags, list_names, parse_flags
+from bert_jax.model_config import MODEL_SIZES
 from bert_jax.objectives import objective_name
 from bert_jax.pretraining.arguments import Pretrain
 from data_pipeline.errors import UserError
@@ -52,7 +53,16 @@ def parse(argv: Sequence[str]) -> Pretrain:
         objective=objective_name(experiment.objective),
         experiment=experiment,
     )
-    args = parse_flags(Pretrain, argv[1:], command=f"bert-jax pretrain {name}", default=default)
+    given = given_flags(argv)
+    try:
+        args = parse_flags(Pretrain, argv[1:], command=f"bert-jax pretrain {name}", default=default)
+    except UserError as error:
+        sizes = [f"--model.{size.replace('_', '-')}" for size in MODEL_SIZES if f"model.{size}" in given]
+        if not sizes or "init_from" not in given:
+            raise
+        raise UserError(
+            f"{error}; with --init-from leave {', '.join(sizes)} out, and the run takes the model's sizes"
+        ) from None
     if args.check_flags is not None:
         args.experiment.check_devices(args.check_flags)
         sys.exit(0)
@@ -61,4 +71,4 @@ def parse(argv: Sequence[str]) -> Pretrain:
             "no corpus: pass --data.corpus DIR; `bert-jax prepare` makes one from text, and "
             "`bert-jax pretrain quickstart` needs none"
         )
-    return dataclasses.replace(args, given=given_flags(argv))
+    return dataclasses.replace(args, given=given)
