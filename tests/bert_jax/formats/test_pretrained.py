@@ -76,11 +76,11 @@ def test_a_damaged_npz_is_named(tmp_path: Path) -> None:
     for heads in (2.5, 0, 2**31):
         config["model"]["num_heads"] = heads
         (copy / "config.json").write_text(json.dumps(config))
-        with pytest.raises(UserError, match=r"model\.num_heads is \S+; it must be (a whole|at least)"):
+        with pytest.raises(UserError, match=r"model\.num_heads is \S+; it must be (a whole|at )"):
             open_model(copy)
     config["model"] |= {"num_heads": 4, "num_layers": 10**9}
     (copy / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match=r"model\.num_layers is 1000000000; .* from 1 to 1024"):
+    with pytest.raises(UserError, match=r"model\.num_layers is 1000000000; it must be at most 1024"):
         open_model(copy)
     config["model"]["num_layers"] = 2
     del config["model"]["num_heads"]
