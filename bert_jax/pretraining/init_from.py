@@ -108,7 +108,9 @@ def describe_start(model: PretrainedModel, parts: Collection[str]) -> str:
     """
     drawn = [part.replace("_", " ") for part in parts if part not in model.params]
     lacking = f"; it lacks {', '.join(drawn)}, drawn from the seed" if drawn else ""
-    unused = [part.replace("_", " ") for part in model.params if part not in parts]
+    # A pooler of kind transform is in the language model head, too (`with_shared_pooler`).
+    used = {*parts, "pooler"} if model.config.pooler == "transform" else {*parts}
+    unused = [part.replace("_", " ") for part in model.params if part not in used]
     left_out = f"; left out: {', '.join(unused)}" if unused else ""
     assumed = (
         f"; its GELU is assumed to be {model.config.activation}, see --model.activation"
